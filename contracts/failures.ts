@@ -1,0 +1,194 @@
+/** Stage of a rollout in which something happened. `queued` is everything before init begins. */
+export type Stage = 'queued' | 'init' | 'run' | 'evaluate';
+
+/**
+ * Whose fault a failure is. What the policy caused is an outcome and is graded;
+ * what the infrastructure caused is a failure and never a reward.
+ */
+export type FailureCause = 'request' | 'infrastructure';
+
+interface FailureKind {
+  readonly stage: Stage | 'any';
+  readonly cause: FailureCause;
+  /**
+   * What the workflow may do about it: `stage` tries the stage again in the same sandbox, `rollout` starts
+   * again from init as a new attempt, `never` ends the rollout as failed.
+   */
+  readonly retry: 'stage' | 'rollout' | 'never';
+  /** What a person does about it, as one sentence. */
+  readonly advice: string;
+}
+
+/** Every failure a rollout can end with. The docs' failure table and the retry rules are made from this. */
+export const FAILURES = {
+  InvalidRequest: {
+    stage: 'queued',
+    cause: 'request',
+    retry: 'never',
+    advice: 'Correct the named field of the request and submit it again.',
+  },
+  InvalidTask: {
+    stage: 'any',
+    cause: 'request',
+    retry: 'never',
+    advice: 'Correct the named field of the task; `rollouts handlers` shows the schema.',
+  },
+  UnknownHandler: {
+    stage: 'any',
+    cause: 'request',
+    retry: 'never',
+    advice: 'Use a handler that `rollouts handlers` lists, or start the workers with --handlers.',
+  },
+  SandboxUnavailable: {
+    stage: 'init',
+    cause: 'infrastructure',
+    retry: 'never',
+    advice: 'No isolation works on this host: run `rollouts doctor`, or ask for --sandbox=process knowingly.',
+  },
+  SandboxFailed: {
+    stage: 'any',
+    cause: 'infrastructure',
+    retry: 'rollout',
+    advice: 'The sandbox could not be created or entered: read the sandbox host log for this rollout.',
+  },
+  SandboxLost: {
+    stage: 'any',
+    cause: 'infrastructure',
+    retry: 'rollout',
+    advice: 'The sandbox or its host went away; a new attempt starts on a host with room.',
+  },
+  HostUnreachable: {
+    stage: 'any',
+    cause: 'infrastructure',
+    retry: 'stage',
+    advice: 'The worker cannot reach the sandbox host on its socket: check that the host process runs.',
+  },
+  HostLost: {
+    stage: 'run',
+    cause: 'infrastructure',
+    retry: 'rollout',
+    advice: 'No worker took the run stage on its host in time; a new attempt starts elsewhere.',
+  },
+  HandlerFailed: {
+    stage: 'any',
+    cause: 'infrastructure',
+    retry: 'never',
+    advice: 'The handler threw: the message and stack in the history show where.',
+  },
+  LlmUnreachable: {
+    stage: 'run',
+    cause: 'infrastructure',
+    retry: 'stage',
+    advice: 'No LLM server answered: check the address in the configuration and that the server runs.',
+  },
+  LlmRejected: {
+    stage: 'run',
+    cause: 'infrastructure',
+    retry: 'never',
+    advice: 'The LLM server refused the request: its own words are in the message.',
+  },
+  LlmInvalidAnswer: {
+    stage: 'run',
+    cause: 'infrastructure',
+    retry: 'stage',
+    advice:
+      'The LLM server returned tokens or log-probabilities that cannot be trained on: check its version and flags.',
+  },
+  LlmUnsuitable: {
+    stage: 'run',
+    cause: 'infrastructure',
+    retry: 'never',
+    advice: 'The model or its chat template cannot be used token-exactly: the message says why.',
+  },
+  FenceRefused: {
+    stage: 'any',
+    cause: 'infrastructure',
+    retry: 'never',
+    advice: 'A newer run of this rollout holds the sandbox; this one had been given up and changed nothing.',
+  },
+  LedgerFailed: {
+    stage: 'any',
+    cause: 'infrastructure',
+    retry: 'stage',
+    advice: 'The sandbox host could not write its ledger: check space and permissions of its state folder.',
+  },
+  StoreFailed: {
+    stage: 'any',
+    cause: 'infrastructure',
+    retry: 'stage',
+    advice: 'The trajectory store could not be written or read: check space and permissions of its folder.',
+  },
+  StoreCorrupt: {
+    stage: 'any',
+    cause: 'infrastructure',
+    retry: 'rollout',
+    advice: 'A stored record does not match its checksum: check the disk; the rollout starts again.',
+  },
+  GraderFailed: {
+    stage: 'evaluate',
+    cause: 'infrastructure',
+    retry: 'stage',
+    advice: 'The grader crashed; the trajectory is kept and can be graded again with `rollouts grade`.',
+  },
+  WorkerLost: {
+    stage: 'any',
+    cause: 'infrastructure',
+    retry: 'stage',
+    advice: 'A worker stopped answering (no heartbeat); the stage is scheduled again.',
+  },
+  StageDeadline: {
+    stage: 'any',
+    cause: 'infrastructure',
+    retry: 'never',
+    advice: 'The stage took longer than its deadline: raise it in the request or look at what was slow.',
+  },
+  QueueTimeout: {
+    stage: 'any',
+    cause: 'infrastructure',
+    retry: 'never',
+    advice: 'No worker took the stage in time: check that workers with this role run and have free slots.',
+  },
+  Internal: {
+    stage: 'any',
+    cause: 'infrastructure',
+    retry: 'never',
+    advice: 'A defect of this software: please report it with the history.',
+  },
+} as const satisfies Record<string, FailureKind>;
+
+/** Stable name of a failure; the `type` of the Temporal ApplicationFailure that carries it. */
+export type FailureType = keyof typeof FAILURES;
+
+/** True if `name` is one of {@link FAILURES}. */
+export function isFailureType(name: unknown): name is FailureType {
+  return typeof name === 'string' && Object.hasOwn(FAILURES, name);
+}
+
+/** The retry rule of a failure type. */
+export function retryRule(type: FailureType): FailureKind['retry'] {
+  return FAILURES[type].retry;
+}
+
+/** Failure types that Temporal must not retry within a stage. */
+export const NON_RETRYABLE_IN_STAGE: FailureType[] = (Object.keys(FAILURES) as FailureType[]).filter(
+  (type) => FAILURES[type].retry !== 'stage',
+);
+
+/**
+ * An error with a stable type. Everything that can go wrong on purpose is thrown as one of these;
+ * anything else that reaches the edge of an activity is `Internal` or, inside a handler, `HandlerFailed`.
+ */
+export class RolloutError extends Error {
+  override readonly name = 'RolloutError';
+  readonly type: FailureType;
+
+  constructor(type: FailureType, message: string, options?: { cause?: unknown }) {
+    super(message, options);
+    this.type = type;
+  }
+}
+
+/** The message of anything that was thrown. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

@@ -1,0 +1,69 @@
+import { z } from 'zod';
+import { ToolCall, ToolResult } from './tools.ts';
+import { ChatMessage, ModelIdentity, TokenIds } from './trajectory.ts';
+
+/** First record: the prompt as sent, and what produced it. */
+export const LedgerBegin = z.object({
+  kind: z.literal('begin'),
+  promptIds: TokenIds,
+  messages: z.array(ChatMessage),
+  tools: z.array(z.string()),
+  model: ModelIdentity,
+});
+
+/** Written before the turn's tools run: what the model sampled, and the calls read from it. */
+export const LedgerSampled = z.object({
+  kind: z.literal('sampled'),
+  turn: z.int().min(0),
+  ids: TokenIds,
+  logprobs: z.array(z.number()),
+  policyVersion: z.int().min(0),
+  finish: z.enum(['stop', 'length', 'abort']),
+  text: z.string(),
+  calls: z.array(ToolCall),
+  server: z.string(),
+  startedAt: z.string(),
+  ms: z.number().min(0),
+});
+
+/** Written after the turn's tools ended: their results and the tokens these add to the prompt. */
+export const LedgerObserved = z.object({
+  kind: z.literal('observed'),
+  turn: z.int().min(0),
+  results: z.array(ToolResult),
+  messages: z.array(ChatMessage),
+  deltaIds: TokenIds,
+});
+
+/** Last record: how the agent ended and what it leaves to the grader. */
+export const LedgerEnd = z.object({
+  kind: z.literal('end'),
+  ended: z.enum(['finished', 'turns', 'context', 'deadline', 'aborted']),
+  /** What the handler's run leaves for its evaluate: an answer, a diff, paths of files. */
+  outcome: z.record(z.string(), z.unknown()),
+});
+
+/** One record of a rollout's ledger. */
+export const LedgerRecord = z.discriminatedUnion('kind', [
+  LedgerBegin,
+  LedgerSampled,
+  LedgerObserved,
+  LedgerEnd,
+]);
+export type LedgerRecord = z.infer<typeof LedgerRecord>;
+export type LedgerBegin = z.infer<typeof LedgerBegin>;
+export type LedgerSampled = z.infer<typeof LedgerSampled>;
+export type LedgerObserved = z.infer<typeof LedgerObserved>;
+export type LedgerEnd = z.infer<typeof LedgerEnd>;
+
+/**
+ * One line of a ledger file. `seq` counts from 0 without gaps; `hash` is the first 16 hex digits of
+ * sha256(hash of the line before + JSON of the other fields), so that a torn or altered line shows.
+ */
+export interface LedgerLine {
+  readonly seq: number;
+  readonly fence: number;
+  readonly at: string;
+  readonly record: LedgerRecord;
+  readonly hash: string;
+}

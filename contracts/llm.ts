@@ -1,0 +1,45 @@
+import { z } from 'zod';
+
+/** Server dialects that this version speaks. */
+export const LlmDialectName = z.enum(['llama.cpp']);
+export type LlmDialectName = z.infer<typeof LlmDialectName>;
+
+/** One LLM server. */
+export const LlmServer = z.object({
+  url: z.url({ protocol: /^https?$/ }),
+  dialect: LlmDialectName.default('llama.cpp'),
+  /** Version of the weights it serves, recorded with every token. */
+  policyVersion: z.int().min(0).default(0),
+});
+export type LlmServer = z.infer<typeof LlmServer>;
+
+/** Why generation ended: the model's end-of-turn token, the token limit, or an abort from our side. */
+export type FinishReason = 'stop' | 'length' | 'abort';
+
+/** One request for tokens. */
+export interface GenerateRequest {
+  /** The whole prompt as token ids. */
+  readonly promptIds: readonly number[];
+  readonly maxTokens: number;
+  readonly temperature: number;
+  readonly topP: number;
+  readonly seed?: number;
+}
+
+/** What one turn sampled. `ids` and `logprobs` (natural log, of the distribution sampled from) align. */
+export interface Generated {
+  readonly ids: number[];
+  readonly logprobs: number[];
+  readonly finish: FinishReason;
+}
+
+/** What a server says of its model. */
+export interface ModelInfo {
+  readonly model: string;
+  /** Tokens of context for one request. */
+  readonly contextTokens: number;
+  readonly chatTemplate: string;
+  /** Text of the token that ends a turn. */
+  readonly eosText: string;
+  readonly bosText: string;
+}

@@ -1,0 +1,22 @@
+/** Task queue of the workflows. */
+export const WORKFLOW_QUEUE = 'rollouts-workflows';
+
+/** Task queue of the init stage, optionally of one hardware class. Taken by any host with room. */
+export function initQueue(hardwareClass?: string): string {
+  return hardwareClass ? `rollouts-init-${hardwareClass}` : 'rollouts-init';
+}
+
+/** Task queue of the evaluate stage, optionally of one hardware class. */
+export function evalQueue(hardwareClass?: string): string {
+  return hardwareClass ? `rollouts-eval-${hardwareClass}` : 'rollouts-eval';
+}
+
+/** Task queue of the run stage on one host: run follows the sandbox that init made there. */
+export function runQueue(host: string): string {
+  return `rollouts-run-${host}`;
+}
+
+/** Control queue of one process that holds state, for short commands (release, abort). */
+export function controlQueue(process: string): string {
+  return `rollouts-control-${process}`;
+}

@@ -1,0 +1,220 @@
+import { z } from 'zod';
+import { CancelReason, RolloutId } from './request.ts';
+
+/** Isolation backends. `process` isolates nothing and is for development only. */
+export const SandboxBackendName = z.enum(['bubblewrap', 'process']);
+export type SandboxBackendName = z.infer<typeof SandboxBackendName>;
+
+/** Folder of a sandbox that the agent works in, the same on every backend but `process`. */
+export const WORKSPACE = '/workspace';
+
+/** Bounds of one sandbox. What hits one is named in the result. */
+export const SandboxLimits = z.object({
+  /** Bytes of address space per process. */
+  memoryBytes: z
+    .int()
+    .min(1)
+    .default(2 * 1024 ** 3),
+  processes: z.int().min(4).default(256),
+  /** Seconds of processor time per process. */
+  cpuSeconds: z.int().min(1).default(600),
+  /** Bytes of any one file written. */
+  fileBytes: z
+    .int()
+    .min(1)
+    .default(1024 ** 3),
+  openFiles: z.int().min(16).default(1024),
+});
+export type SandboxLimits = z.infer<typeof SandboxLimits>;
+
+/** A folder or file of the host shown inside, read-only. */
+export const SandboxBind = z.object({
+  source: z.string().startsWith('/'),
+  target: z.string().startsWith('/'),
+});
+
+/** What a handler wants of its sandbox. There is never a network. */
+export const SandboxSpec = z.object({
+  binds: z.array(SandboxBind).default([]),
+  /** Environment of everything run inside; nothing of the host's is passed on. */
+  environment: z.record(z.string(), z.string()).default({}),
+  limits: SandboxLimits.prefault({}),
+  /** Commands wait for a machine of this class, if given. */
+  hardwareClass: z.string().optional(),
+});
+export type SandboxSpec = z.infer<typeof SandboxSpec>;
+
+/**
+ * POST /v1/sandboxes. Idempotent per (rolloutId, workflowRunId, attempt): asked again, it returns the same
+ * sandbox under a new fence. A lower attempt than the newest of this rollout is refused (FenceRefused).
+ */
+export const CreateSandbox = z.object({
+  rolloutId: RolloutId,
+  workflowRunId: z.string().min(1).max(100),
+  attempt: z.int().min(1),
+  spec: SandboxSpec,
+});
+export type CreateSandbox = z.infer<typeof CreateSandbox>;
+
+/** A sandbox that exists, as returned by create and attach. */
+export const SandboxInfo = z.object({
+  sandboxId: z.string(),
+  host: z.string(),
+  backend: SandboxBackendName,
+  /** Must accompany every call; the newest one issued is the only one accepted. */
+  fence: z.int().min(1),
+  /** The workspace's path as seen inside. */
+  workspace: z.string(),
+});
+export type SandboxInfo = z.infer<typeof SandboxInfo>;
+
+/** POST /v1/sandboxes/:id/attach: takes the sandbox over; every older fence is refused from then on. */
+export const AttachSandbox = z.object({ workflowRunId: z.string().min(1), attempt: z.int().min(1) });
+export type AttachSandbox = z.infer<typeof AttachSandbox>;
+
+/** POST /v1/sandboxes/:id/exec: one program, apart from the shells. */
+export const ExecRequest = z.object({
+  fence: z.int().min(1),
+  argv: z.array(z.string()).min(1),
+  /** Base64; absent: no standard input. */
+  stdin: z.string().optional(),
+  cwd: z.string().optional(),
+  environment: z.record(z.string(), z.string()).default({}),
+  timeoutMs: z.int().min(1).max(86_400_000),
+  /** Bytes of stdout and of stderr that are kept: half from the head, half from the tail. */
+  maxOutputBytes: z
+    .int()
+    .min(0)
+    .max(16 * 1024 ** 2)
+    .default(1024 ** 2),
+});
+export type ExecRequest = z.input<typeof ExecRequest>;
+
+/** Output that may have been cut in the middle. */
+export const BoundedText = z.object({
+  /** UTF-8, undecodable bytes replaced; a cut is marked in place with the number of bytes left out. */
+  text: z.string(),
+  totalBytes: z.int(),
+  omittedBytes: z.int(),
+});
+export type BoundedText = z.infer<typeof BoundedText>;
+
+/** The limit that ended or disturbed a command, if one did. */
+export const LimitHit = z.enum(['cpu', 'memory', 'processes', 'disk', 'output']);
+
+export const ExecResult = z.object({
+  /** Null when a signal ended it. */
+  exitCode: z.int().nullable(),
+  signal: z.string().nullable(),
+  timedOut: z.boolean(),
+  limit: LimitHit.nullable(),
+  stdout: BoundedText,
+  stderr: BoundedText,
+  ms: z.number(),
+});
+export type ExecResult = z.infer<typeof ExecResult>;
+
+/**
+ * POST /v1/sandboxes/:id/shells/:name/run: a command in a persistent bash on a PTY, opened on first use.
+ * A call id that has been run returns its kept result and runs nothing.
+ */
+export const ShellRequest = z.object({
+  fence: z.int().min(1),
+  callId: z.string().min(1).max(200),
+  command: z.string().max(16 * 1024 ** 2),
+  timeoutMs: z.int().min(1).max(86_400_000),
+  maxOutputBytes: z
+    .int()
+    .min(0)
+    .max(16 * 1024 ** 2)
+    .default(16_384),
+});
+export type ShellRequest = z.input<typeof ShellRequest>;
+
+export const ShellResult = z.object({
+  /** The command's own status; null if it was interrupted and gave none. 128+n when signal n ended it. */
+  exitCode: z.int().nullable(),
+  timedOut: z.boolean(),
+  /** The shell had ended or would not answer, and a new one stands in its place (working directory kept). */
+  restarted: z.boolean(),
+  limit: LimitHit.nullable(),
+  /** stdout and stderr as the terminal showed them, line ends as \n. */
+  output: BoundedText,
+  cwd: z.string(),
+  ms: z.number(),
+});
+export type ShellResult = z.infer<typeof ShellResult>;
+
+/** POST /v1/sandboxes/:id/files (write) and /files/read. Paths are inside the sandbox. */
+export const WriteFile = z.object({
+  fence: z.int().min(1),
+  path: z.string().min(1).max(4096),
+  /** Base64. */
+  content: z.string(),
+  mode: z.int().min(0).max(0o777).default(0o644),
+});
+export type WriteFile = z.input<typeof WriteFile>;
+export const ReadFile = z.object({
+  fence: z.int().min(1),
+  path: z.string().min(1).max(4096),
+  maxBytes: z
+    .int()
+    .min(1)
+    .max(64 * 1024 ** 2)
+    .default(1024 ** 2),
+});
+export type ReadFile = z.input<typeof ReadFile>;
+export const FileContent = z.object({ content: z.string(), totalBytes: z.int() });
+
+/** POST /v1/sandboxes/:id/ledger: appends one record, durable when answered. `seq` must be the next. */
+export const AppendLedger = z.object({
+  fence: z.int().min(1),
+  seq: z.int().min(0),
+  /** A LedgerRecord; checked by its own schema. */
+  record: z.unknown(),
+});
+export type AppendLedger = z.infer<typeof AppendLedger>;
+
+/**
+ * POST /v1/sandboxes/:id/abort: stops what runs there now (the worker that holds it is told through its
+ * watch) but keeps sandbox and ledger until release.
+ */
+export const AbortSandbox = z.object({ reason: CancelReason });
+export type AbortSandbox = z.infer<typeof AbortSandbox>;
+
+/**
+ * GET /v1/sandboxes/:id/watch?fence=N: newline-delimited JSON that stays open; an empty line every few
+ * seconds, then one event and the end. No event before the end means that the host died.
+ */
+export const WatchEvent = z.discriminatedUnion('event', [
+  z.object({ event: z.literal('abort'), reason: CancelReason }),
+  z.object({ event: z.literal('superseded') }),
+  z.object({ event: z.literal('released') }),
+  z.object({ event: z.literal('lost'), message: z.string() }),
+]);
+export type WatchEvent = z.infer<typeof WatchEvent>;
+
+/** POST /v1/sandboxes/:id/kill {fence}: every process of the sandbox but its first is dead when answered. */
+export const KillReceipt = z.object({ processesKilled: z.int(), ms: z.number() });
+export type KillReceipt = z.infer<typeof KillReceipt>;
+
+/** DELETE /v1/sandboxes/:id: idempotent; an unknown sandbox answers released with 0 processes. */
+export const ReleaseReceipt = z.object({
+  released: z.literal(true),
+  processesKilled: z.int(),
+  ms: z.number(),
+});
+export type ReleaseReceipt = z.infer<typeof ReleaseReceipt>;
+
+/** GET /v1/stats. */
+export const HostStats = z.object({
+  host: z.string(),
+  backend: SandboxBackendName,
+  sandboxes: z.int(),
+  capacity: z.int(),
+  pid: z.int(),
+});
+export type HostStats = z.infer<typeof HostStats>;
+
+/** Body of every answer that is not 2xx; `type` is a FailureType. */
+export const SandboxProblem = z.object({ type: z.string(), message: z.string() });

@@ -1,0 +1,29 @@
+import { z } from 'zod';
+
+/** A tool call read from sampled text, with what became of reading it. */
+export const ToolCall = z.object({
+  /** Unique within the rollout: `<turn>.<index>`. */
+  callId: z.string(),
+  tool: z.string(),
+  arguments: z.record(z.string(), z.unknown()),
+  /** Anything but `ok` is not run; its `problem` goes back to the model instead. */
+  status: z.enum(['ok', 'unclosed', 'invalidJson', 'unknownTool', 'wrongArguments']),
+  problem: z.string().optional(),
+});
+export type ToolCall = z.infer<typeof ToolCall>;
+
+/** How a tool call ended. */
+export const ToolResult = z.object({
+  callId: z.string(),
+  tool: z.string(),
+  /**
+   * `ok`: ran, whatever its exit status; `timeout`: was interrupted; `restarted`: its session had to be
+   * started anew; `refused`: never ran.
+   */
+  status: z.enum(['ok', 'timeout', 'restarted', 'refused']),
+  exitCode: z.int().nullable(),
+  /** What the model is shown. */
+  text: z.string(),
+  ms: z.number().min(0),
+});
+export type ToolResult = z.infer<typeof ToolResult>;
