@@ -15,6 +15,8 @@ export const LedgerBegin = z.object({
 export const LedgerSampled = z.object({
   kind: z.literal('sampled'),
   turn: z.int().min(0),
+  /** Tokens of the prompt that was sent: all of the sequence so far. A resumed run proves that it agrees. */
+  promptLength: z.int().min(1),
   ids: TokenIds,
   logprobs: z.array(z.number()),
   policyVersion: z.int().min(0),

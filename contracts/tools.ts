@@ -27,3 +27,13 @@ export const ToolResult = z.object({
   ms: z.number().min(0),
 });
 export type ToolResult = z.infer<typeof ToolResult>;
+
+/** What the model and the parsers know of a tool. */
+export interface ToolSpec {
+  readonly name: string;
+  readonly description: string;
+  /** JSON schema of the arguments, an object. */
+  readonly parameters: Record<string, unknown>;
+  /** A fenced block of this language is a call whose whole content is the named argument. */
+  readonly fence?: { readonly language: string; readonly argument: string };
+}

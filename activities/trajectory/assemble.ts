@@ -1,0 +1,119 @@
+import { createHash } from 'node:crypto';
+import { RolloutError } from '../../contracts/failures.ts';
+import type { LedgerObserved, LedgerRecord, LedgerSampled } from '../../contracts/ledger.ts';
+import type { RolloutRequest } from '../../contracts/request.ts';
+import {
+  type ChatMessage,
+  type Reward,
+  TRAJECTORY_SCHEMA_VERSION,
+  Trajectory,
+  type Truncation,
+  type Turn,
+} from '../../contracts/trajectory.ts';
+import { TokenSequence } from './tokens.ts';
+
+/** What a trajectory says beyond its ledger. */
+export interface AssembleContext {
+  readonly request: RolloutRequest;
+  readonly workflowRunId: string;
+  readonly attempt: number;
+  readonly reward: Reward | null;
+  readonly metadata: Record<string, unknown>;
+}
+
+/**
+ * Makes the trajectory record from the records of one attempt's ledger. Pure.
+ * @throws RolloutError StoreCorrupt if the ledger contradicts itself.
+ */
+export function assembleTrajectory(records: readonly LedgerRecord[], context: AssembleContext): Trajectory {
+  const begin = records[0];
+  const sequence = TokenSequence.fromLedger(records);
+  if (begin?.kind !== 'begin' || !sequence) throw new RolloutError('StoreCorrupt', 'the ledger is empty');
+  const end = records.find((record) => record.kind === 'end');
+  const ended = end?.ended ?? 'aborted';
+  const { request } = context;
+  const record: Omit<Trajectory, 'checksum'> = {
+    schema_version: TRAJECTORY_SCHEMA_VERSION,
+    rollout_id: request.rolloutId,
+    workflow_run_id: context.workflowRunId,
+    attempt: context.attempt,
+    sequence_index: 0,
+    sequence_count: 1,
+    task: request.task,
+    sample: request.sample,
+    group_id: request.groupId ?? null,
+    batch_id: request.batchId ?? null,
+    input_ids: [...sequence.inputIds],
+    output_ids: sequence.outputIds,
+    logprobs: sequence.logprobs,
+    loss_mask: sequence.lossMask,
+    policy_versions: sequence.policyVersions,
+    reward: context.reward,
+    finish_reason: ended,
+    truncated: truncationOf(ended),
+    turns: turnsOf(records),
+    messages: messagesOf(records),
+    sampling: request.sampling,
+    model: begin.model,
+    metadata: context.metadata,
+  };
+  return Trajectory.parse({ ...record, checksum: checksumOf(record) });
+}
+
+/** The truncation that a way of ending stands for, if it is one. */
+export function truncationOf(ended: Trajectory['finish_reason']): Truncation | null {
+  return ended === 'turns' || ended === 'context' || ended === 'deadline' ? ended : null;
+}
+
+/** `sha256:` and the digest of a record's JSON without its `checksum`, keys in the record's order. */
+export function checksumOf(record: object): string {
+  const { checksum: _, ...rest } = record as { checksum?: string };
+  return `sha256:${createHash('sha256').update(JSON.stringify(rest)).digest('hex')}`;
+}
+
+function turnsOf(records: readonly LedgerRecord[]): Turn[] {
+  const turns: Turn[] = [];
+  let position = 0;
+  for (const sampled of records.filter((record) => record.kind === 'sampled')) {
+    const observed = records.find((record) => record.kind === 'observed' && record.turn === sampled.turn);
+    turns.push(turnOf(sampled, observed as LedgerObserved | undefined, position));
+    position = (turns.at(-1) as Turn).observed[1];
+  }
+  return turns;
+}
+
+function turnOf(sampled: LedgerSampled, observed: LedgerObserved | undefined, start: number): Turn {
+  const middle = start + sampled.ids.length;
+  return {
+    turn: sampled.turn,
+    sampled: [start, middle],
+    observed: [middle, middle + (observed?.deltaIds.length ?? 0)],
+    finish: sampled.finish,
+    policy_version: sampled.policyVersion,
+    server: sampled.server,
+    started_at: sampled.startedAt,
+    generate_ms: sampled.ms,
+    tool_calls: sampled.calls.map((call) => {
+      const result = observed?.results.find((candidate) => candidate.callId === call.callId);
+      return {
+        call_id: call.callId,
+        tool: call.tool,
+        arguments: call.arguments,
+        call_status: call.status,
+        result_status: result?.status ?? null,
+        exit_code: result?.exitCode ?? null,
+        ms: result?.ms ?? null,
+      };
+    }),
+  };
+}
+
+/** The conversation as text, in order. */
+export function messagesOf(records: readonly LedgerRecord[]): ChatMessage[] {
+  return records.flatMap((record): ChatMessage[] => {
+    if (record.kind === 'begin') return record.messages;
+    if (record.kind === 'sampled') return [{ role: 'assistant', content: record.text }];
+    if (record.kind === 'observed') return record.messages;
+    return [];
+  });
+}

@@ -1,0 +1,171 @@
+import { createHash, randomUUID } from 'node:crypto';
+import { link, mkdir, open, readFile, rename, rm } from 'node:fs/promises';
+import path from 'node:path';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+import { messageOf, RolloutError } from '../../contracts/failures.ts';
+import type { LedgerRecord } from '../../contracts/ledger.ts';
+import { RolloutResult } from '../../contracts/result.ts';
+import { Trajectory, type TrajectoryRef } from '../../contracts/trajectory.ts';
+
+/** Names one attempt of one workflow run. */
+export interface AttemptKey {
+  readonly rolloutId: string;
+  readonly workflowRunId: string;
+  readonly attempt: number;
+}
+
+/**
+ * Trajectories and terminal records in a folder that all workers share. Every file appears whole or not at
+ * all; a terminal record, once there, is never replaced.
+ *
+ * `<folder>/<2 hex digits>/<rollout id>/terminal.json` and, per workflow run and attempt,
+ * `<run id>-<attempt>.ledger.jsonl` and `….trajectory.jsonl`.
+ */
+export class TrajectoryStore {
+  readonly folder: string;
+
+  constructor(folder: string) {
+    this.folder = folder;
+  }
+
+  /** Keeps the records of one attempt's ledger. @throws RolloutError StoreFailed */
+  async putLedger(key: AttemptKey, records: readonly LedgerRecord[]): Promise<void> {
+    const text = records.map((record) => `${JSON.stringify(record)}\n`).join('');
+    const digest = createHash('sha256').update(text).digest('hex');
+    await this.write(this.attemptFile(key, 'ledger.jsonl'), `${JSON.stringify({ sha256: digest })}\n${text}`);
+  }
+
+  /**
+   * The ledger of one attempt, or undefined if none was kept.
+   * @throws RolloutError StoreFailed, StoreCorrupt
+   */
+  async getLedger(key: AttemptKey): Promise<LedgerRecord[] | undefined> {
+    const file = this.attemptFile(key, 'ledger.jsonl');
+    const text = await this.read(file);
+    if (text === undefined) return undefined;
+    const headEnd = text.indexOf('\n');
+    const body = text.slice(headEnd + 1);
+    const digest = createHash('sha256').update(body).digest('hex');
+    if (!text.startsWith(JSON.stringify({ sha256: digest }))) {
+      throw new RolloutError('StoreCorrupt', `${file} does not match its checksum`);
+    }
+    return body
+      .split('\n')
+      .filter((line) => line !== '')
+      .map((line) => JSON.parse(line) as LedgerRecord);
+  }
+
+  /** Writes the trajectory of one attempt, one line per sequence. @throws RolloutError StoreFailed */
+  async putTrajectory(key: AttemptKey, sequences: readonly Trajectory[]): Promise<TrajectoryRef> {
+    const text = sequences.map((sequence) => `${JSON.stringify(sequence)}\n`).join('');
+    const file = this.attemptFile(key, 'trajectory.jsonl');
+    await this.write(file, text);
+    const sum = (count: (sequence: Trajectory) => number) =>
+      sequences.reduce((total, sequence) => total + count(sequence), 0);
+    return {
+      uri: pathToFileURL(file).href,
+      sha256: createHash('sha256').update(text).digest('hex'),
+      bytes: Buffer.byteLength(text),
+      turns: sum((sequence) => sequence.turns.length),
+      promptTokens: sum((sequence) => sequence.input_ids.length),
+      outputTokens: sum((sequence) => sequence.output_ids.length),
+      sampledTokens: sum((sequence) => sequence.loss_mask.filter((mask) => mask === 1).length),
+    };
+  }
+
+  /**
+   * Keeps the terminal record of a rollout unless it has one.
+   * @returns the record that stands: the given one, or the one that was there.
+   * @throws RolloutError StoreFailed
+   */
+  async putTerminal(result: RolloutResult): Promise<RolloutResult> {
+    const file = path.join(this.rolloutFolder(result.rolloutId), 'terminal.json');
+    const created = await this.write(file, `${JSON.stringify(result, null, 2)}\n`, { exclusive: true });
+    if (created) return result;
+    return (await this.getTerminal(result.rolloutId)) as RolloutResult;
+  }
+
+  /** The terminal record of a rollout, if it has one. @throws RolloutError StoreFailed, StoreCorrupt */
+  async getTerminal(rolloutId: string): Promise<RolloutResult | undefined> {
+    const file = path.join(this.rolloutFolder(rolloutId), 'terminal.json');
+    const text = await this.read(file);
+    if (text === undefined) return undefined;
+    const parsed = RolloutResult.safeParse(JSON.parse(text));
+    if (!parsed.success) throw new RolloutError('StoreCorrupt', `${file}: ${parsed.error.message}`);
+    return parsed.data;
+  }
+
+  private rolloutFolder(rolloutId: string): string {
+    // Spread over 256 folders: network file systems grow slow with many thousand entries in one.
+    const spread = createHash('sha256').update(rolloutId).digest('hex').slice(0, 2);
+    return path.join(this.folder, spread, rolloutId);
+  }
+
+  private attemptFile(key: AttemptKey, suffix: string): string {
+    return path.join(this.rolloutFolder(key.rolloutId), `${key.workflowRunId}-${key.attempt}.${suffix}`);
+  }
+
+  private async read(file: string): Promise<string | undefined> {
+    try {
+      return await readFile(file, 'utf8');
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+      throw new RolloutError('StoreFailed', `cannot read ${file}: ${messageOf(error)}`, { cause: error });
+    }
+  }
+
+  /** Writes a file whole; with `exclusive`, only where none is. @returns false if one was there. */
+  private async write(file: string, text: string, options: { exclusive?: boolean } = {}): Promise<boolean> {
+    const draft = `${file}.${randomUUID()}.draft`;
+    try {
+      await mkdir(path.dirname(file), { recursive: true });
+      const handle = await open(draft, 'wx', 0o600);
+      try {
+        await handle.writeFile(text);
+        await handle.sync();
+      } finally {
+        await handle.close();
+      }
+      if (options.exclusive) {
+        await link(draft, file); // fails where the name is taken, on network file systems too
+      } else {
+        await rename(draft, file);
+      }
+      await syncFolder(path.dirname(file));
+      return true;
+    } catch (error) {
+      if (options.exclusive && (error as NodeJS.ErrnoException).code === 'EEXIST') return false;
+      throw new RolloutError('StoreFailed', `cannot write ${file}: ${messageOf(error)}`, { cause: error });
+    } finally {
+      await rm(draft, { force: true });
+    }
+  }
+}
+
+async function syncFolder(folder: string): Promise<void> {
+  const handle = await open(folder, 'r');
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+/**
+ * Reads what a reference points at and checks it.
+ * @throws RolloutError StoreFailed if it cannot be read, StoreCorrupt if it is not what the reference says.
+ */
+export async function readTrajectory(ref: TrajectoryRef): Promise<Trajectory[]> {
+  let text: string;
+  try {
+    text = await readFile(fileURLToPath(ref.uri), 'utf8');
+  } catch (error) {
+    throw new RolloutError('StoreFailed', `cannot read ${ref.uri}: ${messageOf(error)}`, { cause: error });
+  }
+  const digest = createHash('sha256').update(text).digest('hex');
+  if (digest !== ref.sha256) throw new RolloutError('StoreCorrupt', `${ref.uri} does not match its checksum`);
+  return text
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => Trajectory.parse(JSON.parse(line)));
+}

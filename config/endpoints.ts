@@ -1,0 +1,46 @@
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { z } from 'zod';
+import { LlmServer } from '../contracts/llm.ts';
+
+/** Addresses of the stack that runs in this checkout, so that other commands find it. */
+export const Endpoints = z.object({
+  temporalAddress: z.string(),
+  uiUrl: z.string(),
+  llmServers: z.array(LlmServer),
+  /** Process id of `rollouts up`. */
+  supervisorPid: z.int(),
+});
+export type Endpoints = z.infer<typeof Endpoints>;
+
+const fileOf = (stateFolder: string) => path.join(stateFolder, 'endpoints.json');
+
+/** The running stack's addresses, or undefined if none was started or its supervisor is gone. */
+export function readEndpoints(stateFolder: string): Endpoints | undefined {
+  const file = fileOf(stateFolder);
+  if (!existsSync(file)) return undefined;
+  const endpoints = Endpoints.parse(JSON.parse(readFileSync(file, 'utf8')));
+  return isAlive(endpoints.supervisorPid) ? endpoints : undefined;
+}
+
+/** Publishes the addresses; replaces those of an earlier stack. */
+export function writeEndpoints(stateFolder: string, endpoints: Endpoints): void {
+  mkdirSync(stateFolder, { recursive: true });
+  const file = fileOf(stateFolder);
+  writeFileSync(`${file}.new`, `${JSON.stringify(endpoints, null, 2)}\n`);
+  renameSync(`${file}.new`, file);
+}
+
+/** Withdraws the addresses when the stack stops. */
+export function removeEndpoints(stateFolder: string): void {
+  rmSync(fileOf(stateFolder), { force: true });
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM';
+  }
+}

@@ -1,0 +1,194 @@
+import { existsSync, readFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { parse as parseToml } from 'smol-toml';
+import { z } from 'zod';
+import { RolloutError } from '../contracts/failures.ts';
+import { readEndpoints } from './endpoints.ts';
+import { ConfigSchema, type ConfigValues } from './schema.ts';
+import { PROJECT_ROOT } from './tools.ts';
+
+type Tree = { [key: string]: unknown };
+
+/** Where an effective value came from. */
+export type Origin = string;
+
+/** The effective configuration with the origin of every value. */
+export interface Config extends ConfigValues {
+  /** By dotted name, e.g. `workers.runSlots` → `environment ROLLOUTS_WORKERS_RUN_SLOTS`. */
+  readonly origins: Readonly<Record<string, Origin>>;
+  /** Absolute paths and names that follow from the values. */
+  readonly derived: {
+    readonly stateFolder: string;
+    readonly storeFolder: string;
+    readonly host: string;
+  };
+}
+
+/** Where to look; everything has the default of a person's shell in a checkout. */
+export interface LoadOptions {
+  readonly env?: NodeJS.ProcessEnv;
+  /** Values from flags, as a tree like the file's. */
+  readonly flags?: Tree;
+  /** Configuration file; otherwise ROLLOUTS_CONFIG, otherwise rollouts.toml in the checkout if there. */
+  readonly file?: string;
+  readonly root?: string;
+}
+
+/**
+ * Reads the configuration once: flags over environment over file over the stack that runs in this checkout
+ * over defaults.
+ * @throws RolloutError InvalidRequest that names the value, its origin and what was expected.
+ */
+export function loadConfig(options: LoadOptions = {}): Config {
+  const env = options.env ?? process.env;
+  const root = options.root ?? PROJECT_ROOT;
+  const origins: Record<string, Origin> = {};
+  const tree: Tree = {};
+
+  const file = options.file ?? env.ROLLOUTS_CONFIG ?? path.join(root, 'rollouts.toml');
+  const stated = options.file !== undefined || env.ROLLOUTS_CONFIG !== undefined;
+  const fromFile = readFile(file, stated);
+  const fromEnvironment = readEnvironment(env);
+  const stateFolder = path.resolve(
+    root,
+    (options.flags?.state as { folder?: string } | undefined)?.folder ??
+      (fromEnvironment.state as { folder?: string } | undefined)?.folder ??
+      (fromFile.state as { folder?: string } | undefined)?.folder ??
+      '.rollouts',
+  );
+
+  overlay(tree, stackValues(stateFolder), origins, () => 'running stack');
+  overlay(tree, fromFile, origins, () => `file ${file}`);
+  overlay(tree, fromEnvironment, origins, (name) => `environment ${environmentName(name)}`);
+  overlay(tree, options.flags ?? {}, origins, () => 'flag');
+
+  const parsed = ConfigSchema.safeParse(tree);
+  if (!parsed.success) throw invalid(parsed.error, origins);
+  const values = parsed.data;
+  return {
+    ...values,
+    origins,
+    derived: {
+      stateFolder,
+      storeFolder: path.resolve(root, values.store.folder ?? path.join(stateFolder, 'store')),
+      host: values.sandbox.host ?? os.hostname().replace(/[^A-Za-z0-9._-]/g, '-'),
+    },
+  };
+}
+
+/** The environment variable of a dotted name: `workers.runSlots` → `ROLLOUTS_WORKERS_RUN_SLOTS`. */
+export function environmentName(name: string): string {
+  return `ROLLOUTS_${name
+    .replace(/([a-z0-9])([A-Z])/g, '$1_$2')
+    .replaceAll('.', '_')
+    .toUpperCase()}`;
+}
+
+/** Dotted names of all values, in the schema's order. */
+export function valueNames(schema: z.ZodType = ConfigSchema, prefix = ''): string[] {
+  const object = unwrap(schema);
+  if (!(object instanceof z.ZodObject)) return [prefix];
+  return Object.entries(object.shape).flatMap(([key, child]) =>
+    valueNames(child as z.ZodType, prefix ? `${prefix}.${key}` : key),
+  );
+}
+
+function unwrap(schema: z.ZodType): z.ZodType {
+  let inner = schema;
+  while (inner instanceof z.ZodDefault || inner instanceof z.ZodPrefault || inner instanceof z.ZodOptional) {
+    inner = inner.unwrap() as z.ZodType;
+  }
+  return inner;
+}
+
+function readFile(file: string, stated: boolean): Tree {
+  if (!existsSync(file)) {
+    if (stated) throw new RolloutError('InvalidRequest', `configuration file ${file} does not exist`);
+    return {};
+  }
+  try {
+    return parseToml(readFileSync(file, 'utf8'));
+  } catch (error) {
+    throw new RolloutError('InvalidRequest', `configuration file ${file}: ${(error as Error).message}`, {
+      cause: error,
+    });
+  }
+}
+
+/** Values of the stack that `rollouts up` runs in this checkout: its ports, and its LLM if it has one. */
+function stackValues(stateFolder: string): Tree {
+  const endpoints = readEndpoints(stateFolder);
+  if (!endpoints) return {};
+  return {
+    temporal: { address: endpoints.temporalAddress },
+    llm: { servers: endpoints.llmServers },
+  };
+}
+
+const NOT_VALUES = new Set(['ROLLOUTS_CONFIG', 'ROLLOUTS_CACHE']);
+
+function readEnvironment(env: NodeJS.ProcessEnv): Tree {
+  const names = new Map(valueNames().map((name) => [environmentName(name), name]));
+  const tree: Tree = {};
+  for (const [variable, text] of Object.entries(env)) {
+    if (!variable.startsWith('ROLLOUTS_') || NOT_VALUES.has(variable) || text === undefined) continue;
+    const name = names.get(variable);
+    if (!name) {
+      throw new RolloutError(
+        'InvalidRequest',
+        `environment ${variable} is no configuration value; \`rollouts config\` lists them`,
+      );
+    }
+    set(tree, name.split('.'), fromText(text));
+  }
+  return tree;
+}
+
+/** Numbers, booleans, lists and objects are written as JSON; everything else is text. */
+function fromText(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text; // plain text is what most values are: not an error
+  }
+}
+
+function set(tree: Tree, keys: string[], value: unknown): void {
+  let node = tree;
+  for (const key of keys.slice(0, -1)) {
+    node[key] ??= {};
+    node = node[key] as Tree;
+  }
+  node[keys.at(-1) as string] = value;
+}
+
+function overlay(
+  into: Tree,
+  from: Tree,
+  origins: Record<string, Origin>,
+  origin: (name: string) => Origin,
+  prefix = '',
+): void {
+  for (const [key, value] of Object.entries(from)) {
+    if (value === undefined) continue;
+    const name = prefix ? `${prefix}.${key}` : key;
+    if (value !== null && typeof value === 'object' && !Array.isArray(value)) {
+      const child = (into[key] ?? {}) as Tree;
+      into[key] = child;
+      overlay(child, value as Tree, origins, origin, name);
+    } else {
+      into[key] = value;
+      origins[name] = origin(name);
+    }
+  }
+}
+
+function invalid(error: z.ZodError, origins: Record<string, Origin>): RolloutError {
+  const lines = error.issues.map((issue) => {
+    const name = issue.path.join('.');
+    const owner = Object.keys(origins).find((key) => name === key || name.startsWith(`${key}.`));
+    return `${name} (${owner ? origins[owner] : 'default'}): ${issue.message}`;
+  });
+  return new RolloutError('InvalidRequest', `configuration: ${lines.join('; ')}`);
+}
