@@ -1,0 +1,40 @@
+import type { Generated, GenerateRequest, ModelInfo } from '../../contracts/llm.ts';
+
+/** What a server says of its model, as far as it says it. */
+export interface ModelDescription extends ModelInfo {
+  readonly vocabularySize: number | null;
+  readonly parameterCount: number | null;
+  readonly fileBytes: number | null;
+}
+
+/**
+ * Told of tokens as they arrive, in order, each exactly once; `logprobs` aligns with `ids`. What was told
+ * stands even when `generate` throws afterwards.
+ */
+export type OnTokens = (ids: readonly number[], logprobs: readonly number[]) => void;
+
+/**
+ * One kind of LLM server, spoken to in token ids. Every method throws a `RolloutError`:
+ * `LlmUnreachable` (no answer, cut off, too slow, overloaded: another try may help), `LlmRejected` (the
+ * server's own words) or `LlmInvalidAnswer` (an answer that cannot be trained on). An aborted signal makes
+ * `generate` return what it has; the other methods throw the signal's reason.
+ */
+export interface LlmDialect {
+  readonly name: string;
+  /** The server's address. */
+  readonly url: string;
+  /**
+   * Samples one turn. `ids` holds every sampled token including the end-of-turn token when there was one
+   * (`finish: 'stop'`). An abort ends the server's work and returns the tokens received (`finish: 'abort'`).
+   */
+  generate(request: GenerateRequest, signal: AbortSignal, onTokens?: OnTokens): Promise<Generated>;
+  describe(signal: AbortSignal): Promise<ModelDescription>;
+  /** Token ids of a text, without a leading begin token. Special-token text counts only with parseSpecial. */
+  tokenize(text: string, options: { parseSpecial: boolean }, signal: AbortSignal): Promise<number[]>;
+  /** Text of token ids, special tokens included; bytes that form no character become U+FFFD. */
+  detokenize(ids: readonly number[], signal: AbortSignal): Promise<string>;
+  /** Returns when the server is ready to generate. */
+  health(signal: AbortSignal): Promise<void>;
+  /** Closes the connections. */
+  close(): Promise<void>;
+}

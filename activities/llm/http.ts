@@ -1,0 +1,159 @@
+import { Agent, type Dispatcher, request } from 'undici';
+import { messageOf, RolloutError } from '../../contracts/failures.ts';
+
+/** Bounds on a server's silence, in milliseconds: a hung server is left after one of them. */
+export interface HttpTimeouts {
+  readonly connectMs: number;
+  /** From the request to the first byte of the answer: waiting for a slot and reading the prompt included. */
+  readonly firstByteMs: number;
+  /** Between two tokens of a stream, or two parts of any other answer. */
+  readonly idleMs: number;
+}
+
+export const DEFAULT_TIMEOUTS: HttpTimeouts = { connectMs: 10_000, firstByteMs: 60_000, idleMs: 60_000 };
+
+/** JSON over HTTP to one LLM server, every failure typed. */
+export class LlmHttp {
+  readonly url: string;
+  readonly #timeouts: HttpTimeouts;
+  readonly #agent: Agent;
+
+  constructor(url: string, timeouts: Partial<HttpTimeouts> = {}) {
+    this.url = url.replace(/\/+$/, '');
+    this.#timeouts = { ...DEFAULT_TIMEOUTS, ...timeouts };
+    this.#agent = new Agent({
+      connect: { timeout: this.#timeouts.connectMs },
+      // Streams are timed by their tokens: a server's keep-alive comments are no progress.
+      bodyTimeout: 0,
+      headersTimeout: this.#timeouts.firstByteMs,
+    });
+  }
+
+  /** The parsed JSON of an answer. Without a `body` the request is a GET. */
+  async json(path: string, body: unknown, signal: AbortSignal): Promise<unknown> {
+    signal.throwIfAborted();
+    try {
+      const response = await this.#send(path, body, signal, this.#timeouts.idleMs);
+      const text = await response.body.text();
+      refuseStatus(`${this.url}${path}`, response.statusCode, text);
+      return parseJson(`${this.url}${path}`, text);
+    } catch (error) {
+      signal.throwIfAborted();
+      throw this.#unreachable(path, error);
+    }
+  }
+
+  /**
+   * The `data:` events of a server-sent event stream, parsed. Ends when the server ends the stream; leaving
+   * the loop or aborting the signal closes the connection, which is how the server learns of it.
+   */
+  async *events(path: string, body: unknown, signal: AbortSignal): AsyncGenerator<unknown> {
+    signal.throwIfAborted();
+    const idle = new AbortController();
+    const abort = () => idle.abort(signal.reason);
+    signal.addEventListener('abort', abort, { once: true });
+    let timer: NodeJS.Timeout | undefined;
+    const silence = new RolloutError(
+      'LlmUnreachable',
+      `${this.url}${path} sent no token for ${this.#timeouts.idleMs} ms`,
+    );
+    try {
+      const response = await this.#send(path, body, idle.signal, 0);
+      if (response.statusCode !== 200) {
+        timer = setTimeout(() => idle.abort(silence), this.#timeouts.idleMs);
+        const text = await response.body.text();
+        refuseStatus(`${this.url}${path}`, response.statusCode, text);
+        throw new RolloutError('LlmInvalidAnswer', `${this.url}${path} answered ${response.statusCode}`);
+      }
+      timer = setTimeout(() => idle.abort(silence), this.#timeouts.idleMs);
+      for await (const line of lines(response.body)) {
+        if (!line.startsWith('data:')) {
+          if (line.startsWith('error:')) yield { error: parseJson(`${this.url}${path}`, line.slice(6)) };
+          continue;
+        }
+        timer.refresh();
+        const data = line.slice(5).trim();
+        if (data !== '[DONE]') yield parseJson(`${this.url}${path}`, data);
+      }
+    } catch (error) {
+      signal.throwIfAborted();
+      throw this.#unreachable(path, error);
+    } finally {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', abort);
+      idle.abort();
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.#agent.destroy();
+  }
+
+  #send(
+    path: string,
+    body: unknown,
+    signal: AbortSignal,
+    bodyTimeout: number,
+  ): Promise<Dispatcher.ResponseData> {
+    return request(`${this.url}${path}`, {
+      dispatcher: this.#agent,
+      method: body === undefined ? 'GET' : 'POST',
+      headers: { 'content-type': 'application/json', accept: 'application/json, text/event-stream' },
+      body: body === undefined ? null : JSON.stringify(body),
+      signal,
+      bodyTimeout,
+    });
+  }
+
+  #unreachable(path: string, error: unknown): RolloutError {
+    if (error instanceof RolloutError) return error;
+    const code = (error as { code?: unknown }).code;
+    const reason =
+      code === undefined ? messageOf(error) : `${messageOf(error) || 'failed'} (${String(code)})`;
+    return new RolloutError('LlmUnreachable', `${this.url}${path}: ${reason}`, { cause: error });
+  }
+}
+
+/** Throws for an answer that is not 200, with the server's words. */
+function refuseStatus(where: string, status: number, text: string): void {
+  if (status === 200) return;
+  refuse(where, status, wordsOf(text));
+}
+
+/** Throws the failure that an HTTP status (or the code within an error event) stands for. */
+export function refuse(where: string, status: number, words: string): never {
+  // 408 and 429 mean "later", as does anything that went wrong inside the server.
+  const later = status >= 500 || status === 408 || status === 429;
+  throw new RolloutError(later ? 'LlmUnreachable' : 'LlmRejected', `${where} answered ${status}: ${words}`);
+}
+
+function wordsOf(text: string): string {
+  try {
+    const { error } = JSON.parse(text) as { error?: { message?: unknown } | string };
+    if (typeof error === 'string') return error;
+    if (typeof error?.message === 'string') return error.message;
+  } catch {
+    // Not JSON: the text itself is what the server said.
+  }
+  return text.trim().slice(0, 500) || '(no text)';
+}
+
+function parseJson(where: string, text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    const message = `${where} answered something that is no JSON: ${text.slice(0, 200)}`;
+    throw new RolloutError('LlmInvalidAnswer', message, { cause: error });
+  }
+}
+
+async function* lines(body: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
+  const decoder = new TextDecoder();
+  let rest = '';
+  for await (const chunk of body) {
+    const parts = (rest + decoder.decode(chunk, { stream: true })).split('\n');
+    rest = parts.pop() ?? '';
+    yield* parts;
+  }
+  // A stream that stops within a line was cut: the missing final event tells the reader.
+}

@@ -1,0 +1,80 @@
+import { z } from 'zod';
+import { RolloutError } from '../../contracts/failures.ts';
+
+const TokenId = z.int().min(0);
+
+/** A token with its log-probability at temperature 1, or its probability in the distribution sampled from. */
+const TokenProbability = z.object({
+  id: TokenId,
+  logprob: z.number().optional(),
+  prob: z.number().optional(),
+});
+export type TokenProbability = z.infer<typeof TokenProbability>;
+
+/** Event of a stream: one token. */
+export const TokenEvent = z.object({
+  stop: z.literal(false),
+  tokens: z.array(TokenId),
+  /** Tokens sampled so far, those held back included. */
+  tokens_predicted: z.int().min(0),
+  completion_probabilities: z.array(TokenProbability).default([]),
+});
+
+/** Last event of a stream. */
+export const FinalEvent = z.object({
+  stop: z.literal(true),
+  stop_type: z.enum(['eos', 'limit', 'word', 'none']),
+  tokens_predicted: z.int().min(0),
+});
+
+/** What became of a stream: an error in its middle comes as an event too. */
+export const StreamEvent = z.union([
+  z.object({ error: z.object({ code: z.int().default(500), message: z.string() }) }),
+  z.discriminatedUnion('stop', [TokenEvent, FinalEvent]),
+]);
+
+/** Answer to a request for one token with the probabilities of all. */
+export const DistributionAnswer = z.object({
+  stop_type: z.enum(['eos', 'limit', 'word', 'none']),
+  completion_probabilities: z.tuple([
+    z.object({
+      top_logprobs: z
+        .array(
+          z.object({ id: TokenId, logprob: z.number().max(0.01), bytes: z.array(z.int().min(0).max(255)) }),
+        )
+        .min(1),
+    }),
+  ]),
+});
+
+/** GET /props. */
+export const Props = z.object({
+  model_alias: z.string().optional(),
+  model_path: z.string().optional(),
+  chat_template: z.string(),
+  bos_token: z.string(),
+  eos_token: z.string(),
+  default_generation_settings: z.object({ n_ctx: z.int().min(1) }),
+});
+
+/** GET /v1/models. */
+export const Models = z.object({
+  data: z
+    .array(
+      z.object({
+        meta: z.object({ n_vocab: z.int(), n_params: z.int(), size: z.int() }).partial().nullish(),
+      }),
+    )
+    .min(1),
+});
+
+export const Tokenized = z.object({ tokens: z.array(TokenId) });
+export const Detokenized = z.object({ content: z.string() });
+export const Health = z.object({ status: z.literal('ok') });
+
+/** An answer read by its schema. @throws LlmInvalidAnswer that names what is wrong with it. */
+export function read<T extends z.ZodType>(schema: T, answer: unknown, where: string): z.infer<T> {
+  const parsed = schema.safeParse(answer);
+  if (parsed.success) return parsed.data;
+  throw new RolloutError('LlmInvalidAnswer', `${where}: ${z.prettifyError(parsed.error)}`);
+}
