@@ -1,0 +1,30 @@
+import { createHash } from 'node:crypto';
+import type { ModelIdentity } from '../../contracts/trajectory.ts';
+import type { LlmDialect } from './dialect.ts';
+
+/** Encodes differently under tokenizers that differ in splitting, normalising, merges or special tokens. */
+const PROBE = [
+  'The quick brown fox 0123456789, 3.14159 and 1e-7;\tor\r\n\r\n    return x != y ?? "z";',
+  'naïve Å ﬁ ½ Straße İstanbul, Москва, 東京都, ภาษาไทย, العربية, 👩‍👩‍👧 🦙',
+  '<|im_start|><|im_end|><s></s><bos><eos><|endoftext|><|eot_id|><think></think><tool_call>',
+];
+
+/** What a server's tokens were made by; two servers with the same identity can continue each other's. */
+export async function identityOf(dialect: LlmDialect, signal: AbortSignal): Promise<ModelIdentity> {
+  const { model, vocabularySize, parameterCount, fileBytes, chatTemplate } = await dialect.describe(signal);
+  const encodings = await Promise.all(
+    PROBE.flatMap((text) =>
+      [true, false].map((parseSpecial) => dialect.tokenize(text, { parseSpecial }, signal)),
+    ),
+  );
+  return {
+    name: model,
+    model_hash: hash({ model, vocabularySize, parameterCount, fileBytes }),
+    tokenizer_hash: hash({ vocabularySize, encodings }),
+    template_hash: hash(chatTemplate),
+  };
+}
+
+function hash(value: unknown): string {
+  return `sha256:${createHash('sha256').update(JSON.stringify(value)).digest('hex')}`;
+}
