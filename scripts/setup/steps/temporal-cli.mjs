@@ -75,6 +75,6 @@ export const temporalCli = {
 };
 
 function requireExecutable(file) {
-  if (!isExecutable(file)) throw new Error(`${file} is no program that can be run`);
+  if (!isExecutable(file)) throw new SetupFailure(`${file} is no program that can be run`);
   return file;
 }

@@ -2,6 +2,7 @@ import { rename } from 'node:fs/promises';
 import path from 'node:path';
 import { run } from '../lib/command.mjs';
 import { download, downloadText } from '../lib/download.mjs';
+import { SetupFailure } from '../lib/failure.mjs';
 import { withFolderBeside } from '../lib/temporary.mjs';
 import { TEMPORAL_CLI } from '../versions.mjs';
 
@@ -15,12 +16,12 @@ const ARCHITECTURES = { x64: 'amd64', arm64: 'arm64' };
  * Downloads the official release for this platform, verifies it against the release's own list of SHA-256
  * sums and puts the program at `target`. The list comes over TLS from the same release: it finds damage
  * and mix-ups, and is as trustworthy as the host.
- * @throws Error naming the address and what was wrong with its answer
+ * @throws {SetupFailure} naming the address and what was wrong with its answer
  */
 export async function downloadTemporal({ env, platform, arch, downloadLimits }, report, target) {
   const os = PLATFORMS[platform];
   const cpu = ARCHITECTURES[arch];
-  if (!os || !cpu) throw new Error(`there is no release for ${platform} on ${arch}`);
+  if (!os || !cpu) throw new SetupFailure(`there is no release for ${platform} on ${arch}`);
 
   const base = (env.ROLLOUTS_TEMPORAL_DOWNLOAD || RELEASES).replace(/\/+$/, '');
   const name = `temporal_cli_${TEMPORAL_CLI}_${os}_${cpu}.tar.gz`;
@@ -35,7 +36,7 @@ export async function downloadTemporal({ env, platform, arch, downloadLimits }, 
       onProgress: (text) => report.progress(`downloading, ${text}`),
     });
     if (sum !== expected) {
-      throw new Error(`${release}/${name}: refused, its SHA-256 is ${sum} and not ${expected}`);
+      throw new SetupFailure(`${release}/${name}: refused, its SHA-256 is ${sum} and not ${expected}`);
     }
     await run('tar', ['-xzf', archive, '-C', folder, 'temporal']);
     await rename(path.join(folder, 'temporal'), target);
@@ -49,5 +50,5 @@ function findSum(list, name, release) {
     const [sum, file] = line.trim().split(/\s+\*?/);
     if (file === name && /^[0-9a-f]{64}$/.test(sum)) return sum;
   }
-  throw new Error(`${release}/checksums.txt has no SHA-256 for ${name}`);
+  throw new SetupFailure(`${release}/checksums.txt has no SHA-256 for ${name}`);
 }

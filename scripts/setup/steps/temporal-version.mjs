@@ -1,5 +1,6 @@
 import { createReadStream } from 'node:fs';
 import { run } from '../lib/command.mjs';
+import { SetupFailure } from '../lib/failure.mjs';
 import { compareVersions, TEMPORAL_CLI_MINIMUM } from '../versions.mjs';
 
 /** What a build by `go install` calls itself, whatever its version. */
@@ -9,18 +10,20 @@ const UNNAMED = '0.0.0-DEV';
  * The version of a Temporal CLI.
  * @param {string} file
  * @returns {Promise<string>}
- * @throws Error when it can't be run, says no version, or is older than the minimum
+ * @throws {SetupFailure} when it can't be run, says no version, or is older than the minimum
  */
 export async function checkVersion(file) {
   const { stdout } = await run(file, ['--version'], { timeoutMs: 15_000 });
   const said = /^temporal version v?(\S+)/m.exec(stdout)?.[1];
-  if (said === undefined) throw new Error(`"--version" printed no Temporal version: ${stdout.trim()}`);
+  if (said === undefined) throw new SetupFailure(`"--version" printed no Temporal version: ${stdout.trim()}`);
   const version = said === UNNAMED ? await moduleVersion(file) : said;
   if (version === undefined) {
-    throw new Error(`a development build without a version; at least ${TEMPORAL_CLI_MINIMUM} is needed`);
+    throw new SetupFailure(
+      `a development build without a version; at least ${TEMPORAL_CLI_MINIMUM} is needed`,
+    );
   }
   if (compareVersions(version, TEMPORAL_CLI_MINIMUM) < 0) {
-    throw new Error(`version ${version} is too old; at least ${TEMPORAL_CLI_MINIMUM} is needed`);
+    throw new SetupFailure(`version ${version} is too old; at least ${TEMPORAL_CLI_MINIMUM} is needed`);
   }
   return version;
 }
