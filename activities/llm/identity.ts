@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { ModelIdentity } from '../../contracts/trajectory.ts';
-import type { LlmDialect } from './dialect.ts';
+import type { LlmDialect, ModelDescription } from './dialect.ts';
 
 /** Encodes differently under tokenizers that differ in splitting, normalising, merges or special tokens. */
 const PROBE = [
@@ -10,8 +10,11 @@ const PROBE = [
 ];
 
 /** What a server's tokens were made by; two servers with the same identity can continue each other's. */
-export async function identityOf(dialect: LlmDialect, signal: AbortSignal): Promise<ModelIdentity> {
-  const { model, vocabularySize, parameterCount, fileBytes, chatTemplate } = await dialect.describe(signal);
+export async function identityOf(
+  dialect: LlmDialect,
+  { model, vocabularySize, parameterCount, fileBytes, chatTemplate }: ModelDescription,
+  signal: AbortSignal,
+): Promise<ModelIdentity> {
   const encodings = await Promise.all(
     PROBE.flatMap((text) =>
       [true, false].map((parseSpecial) => dialect.tokenize(text, { parseSpecial }, signal)),

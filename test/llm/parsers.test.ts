@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import fc from 'fast-check';
-import { fencedParser } from '../../activities/agent/parsers/fenced.ts';
-import { hermesParser } from '../../activities/agent/parsers/hermes.ts';
+import { fenced } from '../../activities/agent/parsers/fenced.ts';
+import { hermes } from '../../activities/agent/parsers/hermes.ts';
 import { ToolCall, type ToolSpec } from '../../contracts/tools.ts';
 
 const BASH: ToolSpec = {
@@ -17,24 +17,24 @@ const BASH: ToolSpec = {
   fence: { language: 'bash', argument: 'command' },
 };
 const FINISH: ToolSpec = { name: 'finish', description: 'Ends.', parameters: { type: 'object' } };
-const fenced = (text: string) => fencedParser.parse(text, [BASH, FINISH], 3).calls;
-const hermes = (text: string) => hermesParser.parse(text, [BASH, FINISH], 3).calls;
+const fencedCalls = (text: string) => fenced.parse(text, [BASH, FINISH], 3).calls;
+const hermesCalls = (text: string) => hermes.parse(text, [BASH, FINISH], 3).calls;
 const statuses = (calls: ToolCall[]) => calls.map(({ status }) => status);
 
 test('a closed block in the language of a tool is a call', () => {
-  assert.deepEqual(fenced('I count.\n```bash\nexpr 1 + 2\nls\n```\nThen I see.'), [
+  assert.deepEqual(fencedCalls('I count.\n```bash\nexpr 1 + 2\nls\n```\nThen I see.'), [
     { callId: '3.0', tool: 'bash', arguments: { command: 'expr 1 + 2\nls' }, status: 'ok' },
   ]);
 });
 
 test('blocks in other languages, and what they quote, are text', () => {
-  assert.deepEqual(fenced('```python\nprint(1)\n```'), []);
-  assert.deepEqual(fenced('````text\n```bash\nls\n```\n````'), []);
-  assert.deepEqual(fenced('no block: ```bash ls```'), []);
+  assert.deepEqual(fencedCalls('```python\nprint(1)\n```'), []);
+  assert.deepEqual(fencedCalls('````text\n```bash\nls\n```\n````'), []);
+  assert.deepEqual(fencedCalls('no block: ```bash ls```'), []);
 });
 
 test('every closed block is a call, in order; one that is left open is not run', () => {
-  const calls = fenced('```bash\na\n```\n```bash\nb\n```\n```bash\nc');
+  const calls = fencedCalls('```bash\na\n```\n```bash\nb\n```\n```bash\nc');
   assert.deepEqual(
     calls.map(({ callId, arguments: { command }, status }) => [callId, command, status]),
     [
@@ -47,7 +47,7 @@ test('every closed block is a call, in order; one that is left open is not run',
 });
 
 test('an empty block is no command', () => {
-  assert.deepEqual(statuses(fenced('```bash\n\n```')), ['wrongArguments']);
+  assert.deepEqual(statuses(fencedCalls('```bash\n\n```')), ['wrongArguments']);
 });
 
 test('any command in a fence longer than its own backticks is read back as it was', () => {
@@ -56,7 +56,7 @@ test('any command in a fence longer than its own backticks is read back as it wa
     .filter((text) => text.trim() !== '' && !/\r|`{4}/.test(text));
   fc.assert(
     fc.property(command, (text) => {
-      assert.deepEqual(fenced(`so:\n\`\`\`\`bash\n${text}\n\`\`\`\``)[0]?.arguments, { command: text });
+      assert.deepEqual(fencedCalls(`so:\n\`\`\`\`bash\n${text}\n\`\`\`\``)[0]?.arguments, { command: text });
     }),
   );
 });
@@ -66,7 +66,7 @@ test('any arguments in a hermes call are read back as they were', () => {
     fc.property(fc.string({ unit: 'grapheme' }), fc.integer({ min: 1 }), (command, timeout) => {
       fc.pre(!command.includes('tool_call>'));
       const call = JSON.stringify({ name: 'bash', arguments: { command, timeout } });
-      assert.deepEqual(hermes(`so <tool_call>\n${call}\n</tool_call>`), [
+      assert.deepEqual(hermesCalls(`so <tool_call>\n${call}\n</tool_call>`), [
         { callId: '3.0', tool: 'bash', arguments: { command, timeout }, status: 'ok' },
       ]);
     }),
@@ -84,7 +84,7 @@ test('what is wrong with a hermes call is said in words that help', () => {
     ['<tool_call>{"name":"bash","arguments":{"command":"a","cwd":"/"}}</tool_call>', 'wrongArguments', /cwd/],
   ];
   for (const [text, status, problem] of cases) {
-    const [call] = hermes(text);
+    const [call] = hermesCalls(text);
     assert.equal(call?.status, status, text);
     assert.match(call?.problem ?? '', problem);
   }
@@ -93,7 +93,7 @@ test('what is wrong with a hermes call is said in words that help', () => {
 test('several hermes calls in one turn are numbered', () => {
   const call = '<tool_call>{"name":"finish"}</tool_call>';
   assert.deepEqual(
-    hermes(`${call} and ${call}`).map(({ callId, status }) => `${callId} ${status}`),
+    hermesCalls(`${call} and ${call}`).map(({ callId, status }) => `${callId} ${status}`),
     ['3.0 ok', '3.1 ok'],
   );
 });
@@ -105,7 +105,7 @@ test('no text makes a parser throw or give a call that breaks the contract', () 
     .map((p) => p.join(''));
   fc.assert(
     fc.property(text, fc.nat(), (sampled, turn) => {
-      for (const parser of [fencedParser, hermesParser]) {
+      for (const parser of [fenced, hermes]) {
         const { calls } = parser.parse(sampled, [BASH, FINISH], turn);
         for (const [index, call] of calls.entries()) {
           assert.deepEqual(ToolCall.parse(call), call);

@@ -1,16 +1,16 @@
 import assert from 'node:assert/strict';
 import test, { after, before } from 'node:test';
 import { Template } from '@huggingface/jinja';
+import type { ModelDescription } from '../../activities/llm/dialect.ts';
 import { identityOf } from '../../activities/llm/identity.ts';
 import type { LlamaCppDialect } from '../../activities/llm/llama-cpp.ts';
 import { ChatRenderer } from '../../activities/llm/renderer.ts';
 import { RolloutError } from '../../contracts/failures.ts';
-import type { ModelInfo } from '../../contracts/llm.ts';
 import type { ChatMessage } from '../../contracts/trajectory.ts';
 import { embedded, NEVER } from './embedded.ts';
 
 let llm: LlamaCppDialect;
-let info: ModelInfo;
+let info: ModelDescription;
 let renderer: ChatRenderer;
 let close: () => Promise<void>;
 
@@ -122,10 +122,10 @@ test('a template that trims contents is followed', async () => {
 });
 
 test('the identity of a model names it and hashes weights, tokenizer and template apart', async () => {
-  const identity = await identityOf(llm, NEVER);
+  const identity = await identityOf(llm, info, NEVER);
   assert.equal(identity.name, info.model);
   const hashes = [identity.model_hash, identity.tokenizer_hash, identity.template_hash];
   for (const hash of hashes) assert.match(hash, /^sha256:[0-9a-f]{64}$/);
   assert.equal(new Set(hashes).size, 3);
-  assert.deepEqual(await identityOf(llm, NEVER), identity);
+  assert.deepEqual(await identityOf(llm, info, NEVER), identity);
 });

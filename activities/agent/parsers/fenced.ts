@@ -12,7 +12,7 @@ interface Block {
  * A fenced block is a call of the tool whose fence has its language; blocks in other languages are text.
  * Every closed block counts, in order; a block still open at the end of the turn is `unclosed`.
  */
-export const fencedParser: ToolCallParser = {
+export const fenced: ToolCallParser = {
   name: 'fenced',
   parse(text, tools, turn) {
     const calls: ToolCall[] = [];

@@ -13,7 +13,7 @@ const Body = z.object({
 });
 
 /** The format of Hermes and Qwen: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, any number of them. */
-export const hermesParser: ToolCallParser = {
+export const hermes: ToolCallParser = {
   name: 'hermes',
   parse(text, tools, turn) {
     const calls = text
