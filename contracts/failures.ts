@@ -12,9 +12,10 @@ interface FailureKind {
   readonly cause: FailureCause;
   /**
    * What the workflow may do about it: `stage` tries the stage again in the same sandbox, `rollout` starts
-   * again from init as a new attempt, `never` ends the rollout as failed.
+   * again from init as a new attempt, `both` does the first and, if that does not help, the second, `never`
+   * ends the rollout as failed.
    */
-  readonly retry: 'stage' | 'rollout' | 'never';
+  readonly retry: 'stage' | 'rollout' | 'both' | 'never';
   /** What a person does about it, as one sentence. */
   readonly advice: string;
 }
@@ -60,7 +61,7 @@ export const FAILURES = {
   HostUnreachable: {
     stage: 'any',
     cause: 'infrastructure',
-    retry: 'stage',
+    retry: 'both',
     advice: 'The worker cannot reach the sandbox host on its socket: check that the host process runs.',
   },
   HostLost: {
@@ -109,7 +110,7 @@ export const FAILURES = {
   LedgerFailed: {
     stage: 'any',
     cause: 'infrastructure',
-    retry: 'stage',
+    retry: 'both',
     advice: 'The sandbox host could not write its ledger: check space and permissions of its state folder.',
   },
   StoreFailed: {
@@ -133,7 +134,7 @@ export const FAILURES = {
   WorkerLost: {
     stage: 'any',
     cause: 'infrastructure',
-    retry: 'stage',
+    retry: 'both',
     advice: 'A worker stopped answering (no heartbeat); the stage is scheduled again.',
   },
   StageDeadline: {
@@ -164,15 +165,17 @@ export function isFailureType(name: unknown): name is FailureType {
   return typeof name === 'string' && Object.hasOwn(FAILURES, name);
 }
 
-/** The retry rule of a failure type. */
-export function retryRule(type: FailureType): FailureKind['retry'] {
-  return FAILURES[type].retry;
+/** True if trying the same stage again may help. */
+export function helpsInStage(type: FailureType): boolean {
+  const { retry } = FAILURES[type];
+  return retry === 'stage' || retry === 'both';
 }
 
-/** Failure types that Temporal must not retry within a stage. */
-export const NON_RETRYABLE_IN_STAGE: FailureType[] = (Object.keys(FAILURES) as FailureType[]).filter(
-  (type) => FAILURES[type].retry !== 'stage',
-);
+/** True if beginning again from init, as a new attempt, may help. */
+export function helpsInNewAttempt(type: FailureType): boolean {
+  const { retry } = FAILURES[type];
+  return retry === 'rollout' || retry === 'both';
+}
 
 /**
  * An error with a stable type. Everything that can go wrong on purpose is thrown as one of these;

@@ -40,7 +40,7 @@ export const LedgerObserved = z.object({
 /** Last record: how the agent ended and what it leaves to the grader. */
 export const LedgerEnd = z.object({
   kind: z.literal('end'),
-  ended: z.enum(['finished', 'turns', 'context', 'deadline', 'aborted']),
+  ended: z.enum(['finished', 'turns', 'tokens', 'context', 'deadline', 'aborted']),
   /** What the handler's run leaves for its evaluate: an answer, a diff, paths of files. */
   outcome: z.record(z.string(), z.unknown()),
 });

@@ -47,7 +47,7 @@ export const Attempts = z.object({
   /** Times the rollout may begin from init. */
   rollout: z.int().min(1).max(100).default(3),
   /** Times each stage may be scheduled within one of those. */
-  stage: z.int().min(1).max(100).default(3),
+  stage: z.int().min(1).max(100).default(5),
 });
 export type Attempts = z.infer<typeof Attempts>;
 

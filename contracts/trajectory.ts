@@ -34,8 +34,11 @@ export const Reward = z.object({
 });
 export type Reward = z.infer<typeof Reward>;
 
-/** Why a run ended before the agent said it was done. */
-export const Truncation = z.enum(['turns', 'context', 'deadline']);
+/**
+ * Why a run ended before the agent said it was done: its turns were used up, a token limit of the request cut
+ * it, the model's context was full, or its time was over.
+ */
+export const Truncation = z.enum(['turns', 'tokens', 'context', 'deadline']);
 export type Truncation = z.infer<typeof Truncation>;
 
 /** One turn: spans are half-open ranges [start, end) of `output_ids`. */
@@ -86,7 +89,7 @@ export const Trajectory = z
     policy_versions: z.array(z.int().min(-1)),
     /** Null while ungraded: cancelled or failed. */
     reward: Reward.nullable(),
-    finish_reason: z.enum(['finished', 'turns', 'context', 'deadline', 'aborted']),
+    finish_reason: z.enum(['finished', 'turns', 'tokens', 'context', 'deadline', 'aborted']),
     truncated: Truncation.nullable(),
     turns: z.array(Turn),
     messages: z.array(ChatMessage),

@@ -62,7 +62,7 @@ export function assembleTrajectory(records: readonly LedgerRecord[], context: As
 
 /** The truncation that a way of ending stands for, if it is one. */
 export function truncationOf(ended: Trajectory['finish_reason']): Truncation | null {
-  return ended === 'turns' || ended === 'context' || ended === 'deadline' ? ended : null;
+  return ended === 'finished' || ended === 'aborted' ? null : ended;
 }
 
 /** `sha256:` and the digest of a record's JSON without its `checksum`, keys in the record's order. */

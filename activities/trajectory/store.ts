@@ -137,7 +137,8 @@ export class TrajectoryStore {
       if (options.exclusive && (error as NodeJS.ErrnoException).code === 'EEXIST') return false;
       throw new RolloutError('StoreFailed', `cannot write ${file}: ${messageOf(error)}`, { cause: error });
     } finally {
-      await rm(draft, { force: true });
+      // Where this fails, so did the write, which has said why; a draft left over is never read.
+      await rm(draft, { force: true }).catch(() => {});
     }
   }
 }

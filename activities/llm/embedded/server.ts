@@ -17,7 +17,8 @@ export interface EmbeddedLlmOptions {
   readonly contextTokens: number;
   /** Requests served at once. */
   readonly parallel: number;
-  readonly threads: number;
+  /** Default: all processors. */
+  readonly threads?: number;
   /** Where llama.cpp's own log goes. */
   readonly logFile: string;
   /** Milliseconds until a server that does not answer is given up; default 120,000. */
@@ -87,7 +88,9 @@ function launch({
   const log = openSync(logFile, 'a');
   try {
     const numbers = { port, ctx: contextTokens, parallel, threads };
-    const flags = Object.entries(numbers).flatMap(([name, value]) => [`--${name}`, String(value)]);
+    const flags = Object.entries(numbers).flatMap(([name, value]) =>
+      value === undefined ? [] : [`--${name}`, String(value)],
+    );
     // Its standard input stays open for as long as this process lives: the end of it ends the server.
     return spawn(python, [SERVE, '--model', model, ...flags], { stdio: ['pipe', 'pipe', log] });
   } finally {

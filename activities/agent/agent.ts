@@ -1,0 +1,224 @@
+import { isDeepStrictEqual } from 'node:util';
+import { RolloutError } from '../../contracts/failures.ts';
+import type { LedgerEnd, LedgerSampled } from '../../contracts/ledger.ts';
+import type { Generated, GenerateRequest } from '../../contracts/llm.ts';
+import type { Limits, Sampling } from '../../contracts/request.ts';
+import type { ToolCall, ToolResult } from '../../contracts/tools.ts';
+import type { ChatMessage, ModelIdentity } from '../../contracts/trajectory.ts';
+import type { Tool } from '../tools/tool.ts';
+import { TokenSequence } from '../trajectory/tokens.ts';
+import type { LedgerWriter } from './ledger-writer.ts';
+import type { ToolCallParser } from './parsers/parser.ts';
+import type { StopSwitch } from './stop.ts';
+
+/** The policy as the agent uses it: tokens in, tokens out, and text for the parser. */
+export interface Policy {
+  /** The server's address, recorded with each turn. */
+  readonly server: string;
+  readonly policyVersion: number;
+  readonly contextTokens: number;
+  readonly identity: ModelIdentity;
+  generate(request: GenerateRequest, signal: AbortSignal): Promise<Generated>;
+  text(ids: readonly number[]): Promise<string>;
+  renderPrompt(messages: readonly ChatMessage[]): Promise<number[]>;
+  renderDelta(sampled: readonly number[], messages: readonly ChatMessage[]): Promise<number[]>;
+}
+
+/** Everything one agent works with. */
+export interface AgentOptions {
+  readonly prompt: readonly ChatMessage[];
+  readonly tools: readonly Tool[];
+  readonly parser: ToolCallParser;
+  readonly policy: Policy;
+  readonly sampling: Sampling;
+  readonly limits: Limits;
+  readonly ledger: LedgerWriter;
+  readonly stop: StopSwitch;
+  runTool(tool: Tool, call: ToolCall): Promise<ToolResult>;
+  /** Told at every turn; for heartbeats. */
+  progress(turn: number, tokens: number): void;
+}
+
+/** How an agent ends: by itself, or at a limit. */
+export type AgentEnd = LedgerEnd['ended'];
+
+/**
+ * The tool-calling loop: sample a turn, record it, run its tools, record what they said, and so on until the
+ * model calls no tool or a limit is reached. A loop that finds records in its ledger goes on after the last
+ * one; a tool call that ended is never run again.
+ */
+export class Agent {
+  private readonly options: AgentOptions;
+  private sequence!: TokenSequence;
+
+  constructor(options: AgentOptions) {
+    this.options = options;
+  }
+
+  /** @throws RolloutError for everything that is not the policy's doing. */
+  async run(): Promise<AgentEnd> {
+    await this.begin();
+    for (;;) {
+      try {
+        const end = (await this.actOnLastTurn()) ?? (await this.sampleTurn());
+        if (end) return end;
+      } catch (error) {
+        // A stop breaks off whatever is under way; what that throws then is only the echo of the stop.
+        if (this.options.stop.cause) return this.endOfStop();
+        throw error;
+      }
+    }
+  }
+
+  /** The turns sampled so far. */
+  get turns(): number {
+    return this.options.ledger.records.filter((record) => record.kind === 'sampled').length;
+  }
+
+  /** Records the prompt, or proves that the recorded one is what would be sent now. */
+  private async begin(): Promise<void> {
+    const { ledger, policy, prompt, tools } = this.options;
+    const promptIds = await policy.renderPrompt(prompt);
+    const recorded = ledger.records[0];
+    if (recorded === undefined) {
+      await ledger.append({
+        kind: 'begin',
+        promptIds,
+        messages: [...prompt],
+        tools: tools.map((tool) => tool.spec.name),
+        model: policy.identity,
+      });
+    } else if (recorded.kind !== 'begin' || !isDeepStrictEqual(recorded.promptIds, promptIds)) {
+      throw new RolloutError(
+        'LlmUnsuitable',
+        'the prompt would be encoded otherwise than it is recorded: model, template or handler changed',
+      );
+    }
+    this.sequence = TokenSequence.fromLedger(ledger.records) as TokenSequence;
+  }
+
+  /** Runs the tools of the last turn unless that is done; says how the agent ended if it called none. */
+  private async actOnLastTurn(): Promise<AgentEnd | undefined> {
+    const { ledger, policy, limits } = this.options;
+    const last = ledger.records.at(-1);
+    if (last?.kind === 'end') return last.ended;
+    if (last?.kind !== 'sampled' || last.finish === 'abort') return undefined;
+    if (last.calls.length === 0) return last.finish === 'length' ? this.endAtLength() : 'finished';
+    const results: ToolResult[] = [];
+    for (const call of last.calls) results.push(await this.answer(call));
+    if (this.options.stop.cause) return this.endOfStop();
+    const messages: ChatMessage[] = results.map((result) => ({ role: 'tool', content: result.text }));
+    const deltaIds = await policy.renderDelta(last.ids, messages);
+    await ledger.append({ kind: 'observed', turn: last.turn, results, messages, deltaIds });
+    this.sequence.appendObserved(deltaIds);
+    return this.turns >= limits.maxTurns ? 'turns' : undefined;
+  }
+
+  /** A turn that was cut and called nothing: by the context if that is full, else by a token limit. */
+  private endAtLength(): AgentEnd {
+    return this.roomForTokens() > 0 ? 'tokens' : this.fullness();
+  }
+
+  private async answer(call: ToolCall): Promise<ToolResult> {
+    const tool = this.options.tools.find((candidate) => candidate.spec.name === call.tool);
+    if (call.status !== 'ok' || !tool) {
+      const text = call.problem ?? `There is no tool called ${call.tool}.`;
+      return { callId: call.callId, tool: call.tool, status: 'refused', exitCode: null, text, ms: 0 };
+    }
+    return this.options.runTool(tool, call);
+  }
+
+  private async sampleTurn(): Promise<AgentEnd | undefined> {
+    const { ledger, policy, sampling, stop, parser, tools } = this.options;
+    if (stop.cause) return this.endOfStop();
+    const turn = this.turns;
+    const room = this.roomForTokens();
+    if (room < 1) return this.fullness();
+    this.options.progress(turn, this.sequence.length);
+    const before = this.openTurn();
+    const startedAt = new Date();
+    const generated = await policy.generate(
+      {
+        promptIds: this.sequence.prompt,
+        maxTokens: Math.min(sampling.maxTokensPerTurn, room),
+        temperature: sampling.temperature,
+        topP: sampling.topP,
+        ...(sampling.seed === undefined ? {} : { seed: sampling.seed + turn }),
+      },
+      stop.signal,
+    );
+    if (generated.ids.length === 0 && generated.finish !== 'abort') {
+      throw new RolloutError('LlmInvalidAnswer', `${policy.server} returned no token`);
+    }
+    if (generated.ids.length > 0) {
+      const text = await policy.text(generated.ids);
+      const whole = before + text;
+      const complete = generated.finish !== 'abort';
+      const record: LedgerSampled = {
+        kind: 'sampled',
+        turn,
+        promptLength: this.sequence.length,
+        ids: generated.ids,
+        logprobs: generated.logprobs,
+        policyVersion: policy.policyVersion,
+        finish: generated.finish,
+        text,
+        calls: complete
+          ? parser.parse(
+              whole,
+              tools.map((tool) => tool.spec),
+              turn,
+            ).calls
+          : [],
+        server: policy.server,
+        startedAt: startedAt.toISOString(),
+        ms: Date.now() - startedAt.getTime(),
+      };
+      await ledger.append(record);
+      this.sequence.appendSampled(record.ids, record.logprobs, record.policyVersion);
+    }
+    return stop.cause ? this.endOfStop() : undefined;
+  }
+
+  /** Tokens that the next turn may have: what the model's context and the request's limit leave. */
+  private roomForTokens(): number {
+    const limit = Math.min(this.options.policy.contextTokens, this.options.limits.maxTotalTokens ?? Infinity);
+    return limit - this.sequence.length;
+  }
+
+  private fullness(): AgentEnd {
+    return this.sequence.length >= this.options.policy.contextTokens ? 'context' : 'tokens';
+  }
+
+  /** Text of a turn that was aborted and now goes on. */
+  private openTurn(): string {
+    const texts: string[] = [];
+    for (const record of this.options.ledger.records.toReversed()) {
+      if (record.kind !== 'sampled' || record.finish !== 'abort') break;
+      texts.unshift(record.text);
+    }
+    return texts.join('');
+  }
+
+  /** What a stop makes of the run. @throws RolloutError where the run is to go on elsewhere or not at all. */
+  private endOfStop(): AgentEnd {
+    const cause = this.options.stop.cause;
+    switch (cause?.kind) {
+      case 'cancel':
+        return 'aborted';
+      case 'deadline':
+        return 'deadline';
+      case 'shutdown':
+        throw new RolloutError(
+          'WorkerLost',
+          'the worker was told to stop; the run goes on after its last turn',
+        );
+      case 'superseded':
+        throw new RolloutError('FenceRefused', 'a newer run of this rollout holds the sandbox');
+      case 'lost':
+        throw new RolloutError('SandboxLost', cause.message);
+      default:
+        throw new RolloutError('Internal', 'stopped without a cause');
+    }
+  }
+}

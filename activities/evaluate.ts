@@ -1,0 +1,117 @@
+import type { Context } from '@temporalio/activity';
+import { messageOf, RolloutError } from '../contracts/failures.ts';
+import { recordIdentity, recordTimings } from '../contracts/record.ts';
+import type { RolloutResult } from '../contracts/result.ts';
+import type { ConcludeInput, EvaluateActivities, EvaluateInput } from '../contracts/stages.ts';
+import { Reward } from '../contracts/trajectory.ts';
+import { atEdge } from './errors.ts';
+import type { HandlerRegistry } from './handlers/registry.ts';
+import { withHeartbeat } from './heartbeat.ts';
+import { assembleTrajectory, messagesOf, truncationOf } from './trajectory/assemble.ts';
+import type { TrajectoryStore } from './trajectory/store.ts';
+import { versionRange } from './trajectory/versions.ts';
+
+export interface EvaluateDependencies {
+  readonly handlers: HandlerRegistry;
+  readonly store: TrajectoryStore;
+}
+
+/** The evaluate stage: works from the store alone, so it runs on any machine. */
+export function makeEvaluateActivities(dependencies: EvaluateDependencies): EvaluateActivities {
+  return {
+    evaluate: (input) =>
+      atEdge('GraderFailed', () =>
+        withHeartbeat(
+          () => null,
+          (context) => evaluate(dependencies, input, context),
+        ),
+      ),
+    conclude: (input) => atEdge('StoreFailed', () => conclude(dependencies.store, input)),
+  };
+}
+
+async function evaluate(
+  { handlers, store }: EvaluateDependencies,
+  input: EvaluateInput,
+  context: Context,
+): Promise<RolloutResult> {
+  const started = Date.now();
+  const { request, attempt, placement, report, record } = input;
+  const workflowRunId = context.info.workflowExecution?.runId as string;
+  const standing = await store.getTerminal(request.rolloutId);
+  if (standing) return standing;
+
+  const key = { rolloutId: request.rolloutId, workflowRunId, attempt };
+  const records = await store.getLedger(key);
+  if (!records) throw new RolloutError('StoreFailed', `the store holds no ledger of ${request.rolloutId}`);
+  const end = records.at(-1);
+  if (end?.kind !== 'end') throw new RolloutError('StoreCorrupt', 'the stored ledger has no end');
+
+  const { handler, data } = handlers.open(request.task);
+  const reward = checkedReward(
+    await handler.evaluate({
+      task: data,
+      outcome: end.outcome,
+      messages: messagesOf(records),
+      signal: context.cancellationSignal,
+    }),
+  );
+  const trajectory = await store.putTrajectory(key, [
+    assembleTrajectory(records, {
+      request,
+      workflowRunId,
+      attempt,
+      reward,
+      metadata: { host: placement.host, backend: placement.backend, outcome: end.outcome },
+    }),
+  ]);
+  const truncation = truncationOf(end.ended);
+  const endedAt = new Date();
+  const result: RolloutResult = {
+    ...recordIdentity(request, workflowRunId),
+    outcome: truncation ? 'truncated' : 'completed',
+    reward,
+    truncation,
+    cancel: null,
+    failure: null,
+    retried: record.retried,
+    attempt,
+    host: placement.host,
+    backend: placement.backend,
+    policyVersions: report.policyVersions,
+    trajectory,
+    startedAt: record.startedAt,
+    endedAt: endedAt.toISOString(),
+    timings: recordTimings(record.startedAt, endedAt.toISOString(), {
+      initMs: record.initMs,
+      runMs: record.runMs,
+      evaluateMs: endedAt.getTime() - started,
+    }),
+  };
+  return store.putTerminal(result);
+}
+
+/** A grader that returns no number has failed; NaN is no reward. */
+function checkedReward(reward: unknown): Reward {
+  const parsed = Reward.safeParse(reward);
+  if (!parsed.success) {
+    throw new RolloutError('GraderFailed', `the grader returned no reward: ${messageOf(parsed.error)}`);
+  }
+  return parsed.data;
+}
+
+async function conclude(
+  store: TrajectoryStore,
+  { request, attempt, result }: ConcludeInput,
+): Promise<RolloutResult> {
+  const { workflowRunId } = result;
+  const key = { rolloutId: request.rolloutId, workflowRunId, attempt };
+  const records = (await store.getLedger(key)) ?? [];
+  const sampled = records.some((record) => record.kind === 'sampled');
+  const context = { request, workflowRunId, attempt, reward: null, metadata: { host: result.host } };
+  return store.putTerminal({
+    ...result,
+    policyVersions: versionRange(records),
+    trajectory: sampled ? await store.putTrajectory(key, [assembleTrajectory(records, context)]) : null,
+  });
+}

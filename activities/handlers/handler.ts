@@ -1,0 +1,59 @@
+import type { z } from 'zod';
+import type { SandboxSpec } from '../../contracts/sandbox.ts';
+import type { ChatMessage, Reward } from '../../contracts/trajectory.ts';
+import type { BoundSandbox } from '../sandbox/bound.ts';
+import type { Tool } from '../tools/tool.ts';
+
+/** What `init` may use. */
+export interface InitContext<T> {
+  readonly task: T;
+  readonly sandbox: BoundSandbox;
+  readonly signal: AbortSignal;
+}
+
+/** What `outcome` may use: the sandbox as the agent left it, and all that was said. */
+export interface OutcomeContext<T> {
+  readonly task: T;
+  readonly sandbox: BoundSandbox;
+  readonly messages: readonly ChatMessage[];
+}
+
+/** What `evaluate` may use. The agent's sandbox is gone by then. */
+export interface EvaluateContext<T> {
+  readonly task: T;
+  /** What `outcome` returned. */
+  readonly outcome: Readonly<Record<string, unknown>>;
+  readonly messages: readonly ChatMessage[];
+  readonly signal: AbortSignal;
+}
+
+/**
+ * One kind of task. A handler says how a task is posed, what the agent may use, and how the outcome is
+ * graded; the service does the rest. One file with a default export of this shape is a new task type.
+ */
+export interface AgentHandler<T = unknown> {
+  /** Name in requests, search attributes and metrics. */
+  readonly name: string;
+  readonly description: string;
+  /** Checks a task's data; errors name the field. Parse, don't transform to anything JSON can't carry. */
+  readonly schema: z.ZodType<T>;
+  /** Data of one task, for the documentation. */
+  readonly example: Record<string, unknown>;
+  /** What the sandbox must offer. Default: the stock sandbox. */
+  sandbox?(task: T): Partial<SandboxSpec>;
+  /** Tools the agent may call, by name. */
+  tools(task: T): Tool[];
+  /** The opening messages; never the gold answer. */
+  prompt(task: T): Promise<ChatMessage[]>;
+  /** Prepares the sandbox. Default: nothing to prepare. */
+  init?(context: InitContext<T>): Promise<void>;
+  /** What the grader needs of the finished run, a few kilobytes of JSON. Default: the last assistant message. */
+  outcome?(context: OutcomeContext<T>): Promise<Record<string, unknown>>;
+  /** Grades. Throwing means that the grader failed, which is never a reward. */
+  evaluate(context: EvaluateContext<T>): Promise<Reward>;
+}
+
+/** Types a handler by its schema; returns it unchanged. */
+export function defineHandler<T>(handler: AgentHandler<T>): AgentHandler<T> {
+  return handler;
+}

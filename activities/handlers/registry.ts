@@ -1,0 +1,106 @@
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { messageOf, RolloutError } from '../../contracts/failures.ts';
+import type { Task } from '../../contracts/task.ts';
+import type { AgentHandler } from './handler.ts';
+import { math } from './math/math.ts';
+
+/** The handlers that come with the project. */
+export const BUILT_IN: readonly AgentHandler[] = [math as AgentHandler];
+
+/** Handlers by name. */
+export class HandlerRegistry {
+  private readonly byName = new Map<string, AgentHandler>();
+
+  constructor(handlers: readonly AgentHandler[] = BUILT_IN) {
+    for (const handler of handlers) this.add(handler);
+  }
+
+  /** @throws RolloutError InvalidRequest if the name is taken. */
+  add(handler: AgentHandler): void {
+    if (this.byName.has(handler.name)) {
+      throw new RolloutError('InvalidRequest', `two handlers are called ${handler.name}`);
+    }
+    this.byName.set(handler.name, handler);
+  }
+
+  /** @throws RolloutError UnknownHandler that lists the known ones. */
+  get(name: string): AgentHandler {
+    const handler = this.byName.get(name);
+    if (!handler) {
+      const known = [...this.byName.keys()].join(', ');
+      throw new RolloutError('UnknownHandler', `no handler is called "${name}"; known: ${known}`);
+    }
+    return handler;
+  }
+
+  /** All handlers, by name. */
+  list(): AgentHandler[] {
+    return [...this.byName.values()].sort((a, b) => a.name.localeCompare(b.name));
+  }
+
+  /**
+   * The handler of a task and the task's data as its schema reads it.
+   * @throws RolloutError UnknownHandler, InvalidTask naming each wrong field.
+   */
+  open(task: Task): { handler: AgentHandler; data: unknown } {
+    const handler = this.get(task.handler);
+    const parsed = handler.schema.safeParse(task.data);
+    if (!parsed.success) {
+      const problems = parsed.error.issues.map(
+        (issue) => `${issue.path.length > 0 ? issue.path.join('.') : 'task'}: ${issue.message}`,
+      );
+      throw new RolloutError('InvalidTask', `task ${task.id}: ${problems.join('; ')}`);
+    }
+    return { handler, data: parsed.data };
+  }
+}
+
+/**
+ * The built-in handlers and those of the given modules: a path (relative to `folder`) or a package name,
+ * whose default export is an AgentHandler or a list of them.
+ * @throws RolloutError InvalidRequest that names the module and what is wrong with it.
+ */
+export async function loadHandlers(
+  modules: readonly string[],
+  folder: string = process.cwd(),
+): Promise<HandlerRegistry> {
+  const registry = new HandlerRegistry();
+  for (const name of modules) {
+    for (const handler of await importHandlers(name, folder)) registry.add(handler);
+  }
+  return registry;
+}
+
+async function importHandlers(name: string, folder: string): Promise<AgentHandler[]> {
+  const file = path.resolve(folder, name);
+  const isPath = name.startsWith('.') || path.isAbsolute(name) || existsSync(file);
+  let module: { default?: unknown };
+  try {
+    module = await import(isPath ? pathToFileURL(file).href : name);
+  } catch (error) {
+    throw new RolloutError('InvalidRequest', `handler module ${name}: ${messageOf(error)}`, { cause: error });
+  }
+  const exported = Array.isArray(module.default) ? module.default : [module.default];
+  for (const candidate of exported) {
+    const missing = missingPart(candidate);
+    if (missing) {
+      throw new RolloutError(
+        'InvalidRequest',
+        `handler module ${name}: its default export has no ${missing}; see docs/handlers.md`,
+      );
+    }
+  }
+  return exported as AgentHandler[];
+}
+
+function missingPart(candidate: unknown): string | undefined {
+  const handler = (candidate ?? {}) as Partial<AgentHandler>;
+  if (typeof handler.name !== 'string' || handler.name === '') return 'name';
+  if (typeof handler.schema?.safeParse !== 'function') return 'schema (a zod schema)';
+  for (const method of ['tools', 'prompt', 'evaluate'] as const) {
+    if (typeof handler[method] !== 'function') return `${method}()`;
+  }
+  return undefined;
+}

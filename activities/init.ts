@@ -1,0 +1,57 @@
+import { Context } from '@temporalio/activity';
+import { controlQueue, runQueue } from '../contracts/queues.ts';
+import { SandboxSpec } from '../contracts/sandbox.ts';
+import type { AttemptInput, InitActivities, Placement } from '../contracts/stages.ts';
+import { atEdge } from './errors.ts';
+import type { HandlerRegistry } from './handlers/registry.ts';
+import { withHeartbeat } from './heartbeat.ts';
+import { bindSandbox } from './sandbox/bound.ts';
+import type { SandboxClient } from './sandbox/client.ts';
+
+export interface InitDependencies {
+  readonly handlers: HandlerRegistry;
+  readonly sandboxes: SandboxClient;
+}
+
+/** The init stage: a sandbox on this host, prepared by the task's handler. */
+export function makeInitActivities({ handlers, sandboxes }: InitDependencies): InitActivities {
+  return {
+    init: (input) =>
+      atEdge('HandlerFailed', () =>
+        withHeartbeat(
+          () => null,
+          (context) => prepare(input, context.cancellationSignal),
+        ),
+      ),
+  };
+
+  async function prepare({ request, attempt }: AttemptInput, signal: AbortSignal): Promise<Placement> {
+    const started = Date.now();
+    const { handler, data } = handlers.open(request.task);
+    const sandbox = await sandboxes.create(
+      {
+        rolloutId: request.rolloutId,
+        workflowRunId: Context.current().info.workflowExecution?.runId as string,
+        attempt,
+        spec: SandboxSpec.parse(handler.sandbox?.(data) ?? {}),
+      },
+      signal,
+    );
+    try {
+      await handler.init?.({ task: data, sandbox: bindSandbox(sandboxes, sandbox, signal), signal });
+    } catch (error) {
+      // The workflow never learns of this sandbox, so nobody else would release it.
+      await sandboxes.release(sandbox.sandboxId);
+      throw error;
+    }
+    return {
+      host: sandbox.host,
+      sandboxId: sandbox.sandboxId,
+      workspace: sandbox.workspace,
+      backend: sandbox.backend,
+      runQueue: runQueue(sandbox.host),
+      controlQueue: controlQueue(sandbox.host),
+      ms: Date.now() - started,
+    };
+  }
+}

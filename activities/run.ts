@@ -1,0 +1,237 @@
+import { CancelledFailure, type Context } from '@temporalio/activity';
+import { messageOf, RolloutError } from '../contracts/failures.ts';
+import type { LedgerLine, LedgerRecord } from '../contracts/ledger.ts';
+import type { SandboxInfo } from '../contracts/sandbox.ts';
+import type { RunActivities, RunInput, RunReport } from '../contracts/stages.ts';
+import type { ToolCall, ToolResult } from '../contracts/tools.ts';
+import { Agent, type AgentEnd, type Policy } from './agent/agent.ts';
+import { LedgerWriter } from './agent/ledger-writer.ts';
+import type { ToolCallParser } from './agent/parsers/parser.ts';
+import { StopSwitch } from './agent/stop.ts';
+import { atEdge } from './errors.ts';
+import type { HandlerRegistry } from './handlers/registry.ts';
+import { withHeartbeat } from './heartbeat.ts';
+import { type BoundSandbox, bindSandbox } from './sandbox/bound.ts';
+import type { SandboxClient } from './sandbox/client.ts';
+import type { Tool } from './tools/tool.ts';
+import { messagesOf } from './trajectory/assemble.ts';
+import type { AttemptKey, TrajectoryStore } from './trajectory/store.ts';
+import { versionRange } from './trajectory/versions.ts';
+
+/** Gives a rollout a server to sample from. */
+export interface PolicySource {
+  /** @throws RolloutError LlmUnreachable, LlmUnsuitable */
+  open(rolloutId: string, signal: AbortSignal): Promise<Policy & { close(): void }>;
+}
+
+export interface RunDependencies {
+  readonly handlers: HandlerRegistry;
+  readonly sandboxes: SandboxClient;
+  readonly policies: PolicySource;
+  readonly parser: ToolCallParser;
+  readonly store: TrajectoryStore;
+}
+
+/** The run stage: the agent works in its sandbox until it is done, a limit is reached, or it is stopped. */
+export function makeRunActivities(dependencies: RunDependencies): RunActivities {
+  return {
+    run: (input) =>
+      atEdge('Internal', () => {
+        const run = new Run(dependencies, input);
+        return withHeartbeat(
+          () => run.position,
+          (context) => run.execute(context),
+        );
+      }),
+  };
+}
+
+class Run {
+  /** Turn and tokens, as heartbeats report them. */
+  position = { turn: 0, tokens: 0 };
+  private readonly started = Date.now();
+  private readonly stop = new StopSwitch();
+  private generating = false;
+  private readonly deps: RunDependencies;
+  private readonly input: RunInput;
+
+  constructor(deps: RunDependencies, input: RunInput) {
+    this.deps = deps;
+    this.input = input;
+  }
+
+  async execute(context: Context): Promise<RunReport> {
+    const { sandboxes } = this.deps;
+    const { attempt, request } = this.input;
+    const workflowRunId = context.info.workflowExecution?.runId as string;
+    const key = { rolloutId: request.rolloutId, workflowRunId, attempt };
+    const attached = await this.attach(key);
+    if (!attached) return this.reportFinished(key);
+    const { info, ledger: recorded } = attached;
+    const done = new AbortController();
+    const deadline = setTimeout(
+      () => this.stop.throw({ kind: 'deadline' }),
+      request.deadlines.runSeconds * 1000,
+    );
+    const unwatch = this.watchForStops(context, info, done.signal);
+    try {
+      const ledger = new LedgerWriter(
+        recorded.map((line: LedgerLine) => line.record),
+        (seq, record) => sandboxes.appendLedger(info.sandboxId, { fence: info.fence, seq, record }),
+      );
+      const end = await this.runAgent(info, ledger);
+      return await this.handOver(info, ledger, end, key);
+    } finally {
+      clearTimeout(deadline);
+      done.abort();
+      await unwatch;
+    }
+  }
+
+  /** Takes the sandbox over; undefined if it is gone. */
+  private async attach({ workflowRunId, attempt }: AttemptKey) {
+    try {
+      return await this.deps.sandboxes.attach(this.input.placement.sandboxId, { workflowRunId, attempt });
+    } catch (error) {
+      if (error instanceof RolloutError && error.type === 'SandboxLost') return undefined;
+      throw error;
+    }
+  }
+
+  /**
+   * The report of a run whose worker died after it had handed everything over.
+   * @throws RolloutError SandboxLost if it had not.
+   */
+  private async reportFinished(key: AttemptKey): Promise<RunReport> {
+    const records = await this.deps.store.getLedger(key);
+    const end = records?.at(-1);
+    if (!records || end?.kind !== 'end') {
+      throw new RolloutError('SandboxLost', `sandbox ${this.input.placement.sandboxId} is gone`);
+    }
+    return this.report(records, end.ended, 0);
+  }
+
+  /** Throws the stop switch for whatever ends a run from outside: the host's word, or Temporal's. */
+  private async watchForStops(context: Context, info: SandboxInfo, done: AbortSignal): Promise<void> {
+    context.cancelled.catch((error: unknown) => {
+      const why = error instanceof CancelledFailure ? error.message : '';
+      if (why === 'WORKER_SHUTDOWN') this.stop.throw({ kind: 'shutdown' });
+      else if (why === 'CANCELLED') this.stop.throw({ kind: 'cancel', reason: 'user' });
+      else this.stop.throw({ kind: 'superseded' }); // timed out or unknown to the server: given up
+    });
+    try {
+      const event = await this.deps.sandboxes.watch(info.sandboxId, info.fence, done);
+      if (event.event === 'abort') this.stop.throw({ kind: 'cancel', reason: event.reason });
+      else if (event.event === 'superseded') this.stop.throw({ kind: 'superseded' });
+      else this.stop.throw({ kind: 'lost', message: 'the sandbox was released or died during the run' });
+    } catch (error) {
+      if (!done.aborted) this.stop.throw({ kind: 'lost', message: messageOf(error) });
+    }
+  }
+
+  private async runAgent(info: SandboxInfo, ledger: LedgerWriter): Promise<AgentEnd> {
+    const { handlers, policies, parser, sandboxes } = this.deps;
+    const { request } = this.input;
+    const { handler, data } = handlers.open(request.task);
+    const sandbox = bindSandbox(sandboxes, info, this.stop.signal);
+    const policy = await policies.open(request.rolloutId, this.stop.signal);
+    try {
+      return await new Agent({
+        prompt: await handler.prompt(data),
+        tools: handler.tools(data),
+        parser,
+        policy: this.observed(policy),
+        sampling: request.sampling,
+        limits: request.limits,
+        ledger,
+        stop: this.stop,
+        runTool: (tool, call) => this.runTool(sandbox, tool, call),
+        progress: (turn, tokens) => {
+          this.position = { turn, tokens };
+        },
+      }).run();
+    } finally {
+      policy.close();
+    }
+  }
+
+  /** The policy, with a note of whether a request is under way: a receipt says if it had to be aborted. */
+  private observed(policy: Policy): Policy {
+    const generate: Policy['generate'] = async (request, signal) => {
+      this.generating = true;
+      const generated = await policy.generate(request, signal);
+      this.generating = generated.finish === 'abort';
+      return generated;
+    };
+    return Object.assign(Object.create(policy) as Policy, { generate });
+  }
+
+  private async runTool(sandbox: BoundSandbox, tool: Tool, call: ToolCall): Promise<ToolResult> {
+    const started = Date.now();
+    const outcome = await tool.run(call.arguments, {
+      sandbox,
+      callId: call.callId,
+      timeoutMs: Math.ceil(this.input.request.limits.toolTimeoutSeconds * 1000),
+    });
+    return { callId: call.callId, tool: call.tool, ...outcome, ms: Date.now() - started };
+  }
+
+  /**
+   * Takes what the grader needs, confirms that the agent's processes are dead, copies the ledger to the
+   * store and releases the sandbox. Idempotent: a run that is scheduled again repeats what is missing.
+   */
+  private async handOver(
+    info: SandboxInfo,
+    ledger: LedgerWriter,
+    end: AgentEnd,
+    key: AttemptKey,
+  ): Promise<RunReport> {
+    const { handlers, sandboxes, store } = this.deps;
+    const { handler, data } = handlers.open(this.input.request.task);
+    if (ledger.records.at(-1)?.kind !== 'end') {
+      const messages = messagesOf(ledger.records);
+      const last = messages.filter((message) => message.role === 'assistant').at(-1);
+      const sandbox = bindSandbox(sandboxes, info, AbortSignal.timeout(60_000));
+      const outcome =
+        end === 'aborted'
+          ? {}
+          : ((await this.handlerOutcome(() => handler.outcome?.({ task: data, sandbox, messages }))) ?? {
+              answer: last?.content ?? null,
+            });
+      await ledger.append({ kind: 'end', ended: end, outcome });
+    }
+    await store.putLedger(key, ledger.records);
+    const killed = await sandboxes.release(info.sandboxId);
+    return this.report(ledger.records, end, killed.processesKilled);
+  }
+
+  private async handlerOutcome<R>(work: () => Promise<R> | undefined): Promise<R | undefined> {
+    try {
+      return await work();
+    } catch (error) {
+      if (error instanceof RolloutError) throw error;
+      throw new RolloutError('HandlerFailed', `outcome: ${messageOf(error)}`, { cause: error });
+    }
+  }
+
+  private report(records: readonly LedgerRecord[], end: AgentEnd, processesKilled: number): RunReport {
+    const sampled = records.filter((record) => record.kind === 'sampled');
+    const cause = this.stop.cause;
+    return {
+      ended: end,
+      cancel:
+        end === 'aborted'
+          ? {
+              reason: cause?.kind === 'cancel' ? cause.reason : 'user',
+              llmAborted: this.generating,
+              turn: this.position.turn,
+            }
+          : null,
+      turns: sampled.length,
+      tokens: sampled.reduce((total, record) => total + record.ids.length, 0),
+      policyVersions: versionRange(records),
+      processesKilled,
+      ms: Date.now() - this.started,
+    };
+  }
+}

@@ -1,0 +1,65 @@
+import { createHash } from 'node:crypto';
+import { messageOf, RolloutError } from '../../contracts/failures.ts';
+import { type LedgerLine, LedgerRecord } from '../../contracts/ledger.ts';
+
+/** Hash before the first line. */
+export const NO_HASH = '';
+
+/** The hash that a line must carry after one whose hash is `before`. */
+export function hashLine(before: string, { seq, fence, at, record }: Omit<LedgerLine, 'hash'>): string {
+  return createHash('sha256')
+    .update(before + JSON.stringify({ seq, fence, at, record }))
+    .digest('hex')
+    .slice(0, 16);
+}
+
+/** A line as it is written to the file, its newline included. */
+export function formatLine({ seq, fence, at, record, hash }: LedgerLine): string {
+  return `${JSON.stringify({ seq, fence, at, record, hash })}\n`;
+}
+
+/** A ledger file as read. */
+export interface ParsedLedger {
+  readonly lines: LedgerLine[];
+  /** Bytes that hold whole lines; what follows is a torn tail, to be cut off before the next append. */
+  readonly validBytes: number;
+}
+
+/**
+ * Reads a ledger file. A last line that is torn (a crash in the middle of an append) is dropped: its append
+ * was never answered.
+ * @throws RolloutError StoreCorrupt, naming `name` and the line, when anything before that is altered
+ */
+export function parseLedger(content: Buffer, name: string): ParsedLedger {
+  const lines: LedgerLine[] = [];
+  let hash = NO_HASH;
+  let start = 0;
+  while (start < content.length) {
+    const newline = content.indexOf(10, start);
+    const end = newline < 0 ? content.length : newline;
+    const problem = readLine(content.toString('utf8', start, end), lines.length, hash);
+    if (typeof problem === 'string' || newline < 0) {
+      if (newline < 0 || newline === content.length - 1) return { lines, validBytes: start };
+      throw new RolloutError('StoreCorrupt', `${name}, line ${lines.length + 1}: ${problem}`);
+    }
+    lines.push(problem);
+    hash = problem.hash;
+    start = newline + 1;
+  }
+  return { lines, validBytes: start };
+}
+
+/** The line, or what is wrong with it. */
+function readLine(text: string, seq: number, before: string): LedgerLine | string {
+  let value: LedgerLine;
+  try {
+    value = JSON.parse(text) as LedgerLine;
+  } catch (error) {
+    return messageOf(error);
+  }
+  if (typeof value !== 'object' || value === null) return 'not an object';
+  if (value.seq !== seq) return `sequence number ${value.seq} where ${seq} is due`;
+  if (value.hash !== hashLine(before, value)) return 'does not match its checksum';
+  const record = LedgerRecord.safeParse(value.record);
+  return record.success ? value : `not a ledger record: ${record.error.message}`;
+}

@@ -1,0 +1,172 @@
+import { spawn } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { Command, InvalidArgumentError, Option } from 'commander';
+import { type Config, loadConfig } from '../config/load.ts';
+import { FAILURES, messageOf, RolloutError } from '../contracts/failures.ts';
+import { CANCEL_REASONS } from '../contracts/signals.ts';
+import { handlersCommand } from './commands/handlers.ts';
+import { cancelCommand, configCommand, listCommand, showCommand } from './commands/inspect.ts';
+import { runCommand } from './commands/run.ts';
+import { upCommand } from './commands/up.ts';
+import { makeOutput, type Output } from './output.ts';
+
+/** Flags that every command has; they set configuration values. */
+interface CommonFlags {
+  json?: boolean;
+  config?: string;
+  sandbox?: string;
+  handlers?: string[];
+  stateDir?: string;
+}
+
+/** Runs the `rollouts` command. @returns the exit code. */
+export async function main(argv: readonly string[]): Promise<number> {
+  let code = 0;
+  const program = new Command('rollouts')
+    .description('Durable rollouts for reinforcement learning of LLM agents')
+    .configureHelp({ showGlobalOptions: true })
+    .option('--json', 'print the result as JSON on standard output')
+    .option('--config <file>', 'configuration file (default: rollouts.toml in the checkout)')
+    .option('--sandbox <backend>', 'bubblewrap, or process: NO isolation, for tasks and models you trust')
+    .option('--handlers <module...>', 'modules of further handlers: a path or a package name')
+    .option('--state-dir <folder>', 'folder of server database, sandboxes, store and logs');
+
+  /** Adds a command whose action gets the configuration and an output. */
+  const add = (
+    usage: string,
+    description: string,
+    action: (
+      config: Config,
+      output: Output,
+      args: string[],
+      flags: Record<string, unknown>,
+    ) => Promise<number> | number,
+  ): Command =>
+    program
+      .command(usage)
+      .description(description)
+      .action(async (...given: unknown[]) => {
+        const command = given.at(-1) as Command;
+        const flags = command.optsWithGlobals() as CommonFlags & Record<string, unknown>;
+        code = await action(configOf(flags), makeOutput(flags.json === true), command.args, flags);
+      });
+
+  add(
+    'up',
+    'start everything on this machine, run the sample batch, stay until Ctrl-C',
+    (config, output, _, flags) =>
+      upCommand(
+        config,
+        { exit: flags.exit === true, sample: flags.sample !== false, samples: flags.samples as number },
+        output,
+      ),
+  )
+    .option('--exit', 'stop after the sample batch')
+    .option('--no-sample', 'start everything and run nothing')
+    .option('--samples <n>', 'rollouts of each sample task', count, 4);
+
+  add('run', 'run a file of tasks', (config, output, _, flags) =>
+    runCommand(config, flags as unknown as Parameters<typeof runCommand>[1], output),
+  )
+    .requiredOption('--tasks <file>', 'tasks, one JSON object per line')
+    .requiredOption('--handler <name>', 'kind of task')
+    .option('--samples <n>', 'rollouts of each task', count, 1)
+    .option('--limit <n>', 'take only the first tasks', count)
+    .option('--concurrency <n>', 'rollouts open at once', count, 64)
+    .option('--batch <id>', 'id of the batch; given again, it goes on where it was')
+    .option('--out <file>', 'write trajectories here, one JSON line each');
+
+  add('show <rollout>', 'show one rollout: its record and its conversation', (config, output, [id]) =>
+    showCommand(config, id as string, output),
+  );
+
+  add('list', 'list rollouts, newest first', (config, output, _, flags) => {
+    const {
+      batch: batchId,
+      task: taskId,
+      group: groupId,
+      stage,
+      outcome,
+      host,
+    } = flags as Record<string, string>;
+    const filter = Object.entries({ batchId, taskId, groupId, stage, outcome, host }).filter(
+      ([, value]) => value,
+    );
+    return listCommand(config, Object.fromEntries(filter), flags.limit as number, output);
+  })
+    .option('--batch <id>')
+    .option('--group <id>')
+    .option('--task <id>')
+    .option('--stage <stage>', 'queued, init, run, evaluate or ended')
+    .option('--outcome <outcome>', 'completed, truncated, cancelled or failed')
+    .option('--host <name>')
+    .option('--limit <n>', 'at most so many', count, 50);
+
+  add('cancel <rollout...>', 'end rollouts', (config, output, ids, flags) =>
+    cancelCommand(config, ids, flags.reason as (typeof CANCEL_REASONS)[number], output),
+  ).addOption(new Option('--reason <reason>').choices([...CANCEL_REASONS]).default('user'));
+
+  add('config', 'print the effective configuration and where each value comes from', configCommand);
+  add('handlers', 'list the kinds of task with their schema', (config, output) =>
+    handlersCommand(config, output),
+  );
+  add('worker', 'run workers in this process', (_config, _output, _args, flags) =>
+    runEntry('../workers/main.ts', flags.roles ? [flags.roles as string] : [], flags),
+  ).option('--roles <list>', 'of workflow,init,run,eval; all if absent');
+  add('host', 'run the sandbox host of this machine', (_config, _output, _args, flags) =>
+    runEntry('../workers/sandbox-host/main.ts', [], flags),
+  );
+
+  try {
+    await program.parseAsync([...argv]);
+    return code;
+  } catch (error) {
+    process.stderr.write(`rollouts: ${explain(error)}\n`);
+    return 2;
+  }
+}
+
+function count(text: string): number {
+  const value = Number(text);
+  if (!Number.isInteger(value) || value < 1) throw new InvalidArgumentError('expected a whole number from 1');
+  return value;
+}
+
+function configOf(flags: CommonFlags): Config {
+  if (flags.sandbox === 'process') {
+    process.stderr.write(
+      'WARNING: --sandbox=process isolates nothing: what the model writes runs as you, with your files and network.\n',
+    );
+  }
+  return loadConfig({
+    ...(flags.config === undefined ? {} : { file: flags.config }),
+    flags: {
+      ...(flags.sandbox === undefined ? {} : { sandbox: { backend: flags.sandbox } }),
+      ...(flags.handlers === undefined ? {} : { workers: { handlers: flags.handlers } }),
+      ...(flags.stateDir === undefined ? {} : { state: { folder: flags.stateDir } }),
+    },
+  });
+}
+
+/** Runs a process entry in a process of its own, in the foreground, with the same flags. */
+async function runEntry(file: string, args: string[], flags: CommonFlags): Promise<number> {
+  const entry = fileURLToPath(new URL(file, import.meta.url));
+  const env = {
+    ...process.env,
+    ...(flags.config === undefined ? {} : { ROLLOUTS_CONFIG: flags.config }),
+    ...(flags.sandbox === undefined ? {} : { ROLLOUTS_SANDBOX_BACKEND: flags.sandbox }),
+    ...(flags.stateDir === undefined ? {} : { ROLLOUTS_STATE_FOLDER: flags.stateDir }),
+    ...(flags.handlers === undefined ? {} : { ROLLOUTS_WORKERS_HANDLERS: JSON.stringify(flags.handlers) }),
+  };
+  const child = spawn(process.execPath, ['--import', 'tsx', entry, ...args], { env, stdio: 'inherit' });
+  const forward = (signal: NodeJS.Signals) => child.kill(signal);
+  process.on('SIGTERM', forward);
+  process.on('SIGINT', () => {}); // the terminal sends it to the child as well
+  return new Promise((resolve) => child.once('exit', (status) => resolve(status ?? 1)));
+}
+
+/** An error as a person wants it: the message, and what to do where the failure table says. */
+function explain(error: unknown): string {
+  if (!(error instanceof RolloutError)) return messageOf(error);
+  return `${error.message}\n  ${FAILURES[error.type].advice}`;
+}

@@ -1,0 +1,128 @@
+import { readTrajectory, TrajectoryStore } from '../../activities/trajectory/store.ts';
+import { type Config, valueNames } from '../../config/load.ts';
+import { messageOf, RolloutError } from '../../contracts/failures.ts';
+import type { CancelReason } from '../../contracts/request.ts';
+import type { RolloutResult } from '../../contracts/result.ts';
+import type { Trajectory } from '../../contracts/trajectory.ts';
+import type { RolloutFilter } from '../filter.ts';
+import { type Output, tableOf } from '../output.ts';
+import { RolloutClient, type RolloutListing } from '../rollout-client.ts';
+
+/** `rollouts show`: the terminal record and the conversation, or where an open rollout is. */
+export async function showCommand(config: Config, rolloutId: string, output: Output): Promise<number> {
+  const store = new TrajectoryStore(config.derived.storeFolder);
+  const record = await store.getTerminal(rolloutId);
+  if (!record) return showOpen(config, rolloutId, output);
+  const trajectory = record.trajectory ? await readTrajectory(record.trajectory) : [];
+  output.result({ record, trajectory }, () => textOf(record, trajectory));
+  return 0;
+}
+
+async function showOpen(config: Config, rolloutId: string, output: Output): Promise<number> {
+  const client = await RolloutClient.connect(config);
+  try {
+    const status = await client.status(rolloutId);
+    output.result({ status }, () => JSON.stringify(status, null, 2));
+    return 0;
+  } catch (error) {
+    throw new RolloutError('InvalidRequest', `rollout ${rolloutId}: ${messageOf(error)}`, { cause: error });
+  } finally {
+    await client.close();
+  }
+}
+
+function textOf(record: RolloutResult, trajectory: readonly Trajectory[]): string {
+  const head = tableOf(
+    ['', ''],
+    Object.entries({
+      rollout: record.rolloutId,
+      task: `${record.handler} ${record.taskId}, sample ${record.sample}`,
+      outcome: record.outcome + (record.truncation ? ` (${record.truncation})` : ''),
+      reward: record.reward ? JSON.stringify(record.reward) : '-',
+      failure: record.failure ? `${record.failure.type}: ${record.failure.message}` : '-',
+      cancelled: record.cancel ? JSON.stringify(record.cancel) : '-',
+      host: `${record.host ?? '-'} (${record.backend ?? '-'}), attempt ${record.attempt}`,
+      timings: JSON.stringify(record.timings),
+      trajectory: record.trajectory?.uri ?? '-',
+    }),
+  );
+  const talk = trajectory.flatMap(({ messages }) =>
+    messages.map(({ role, content }) => `── ${role} ──\n${content}`),
+  );
+  return [head, ...talk].join('\n\n');
+}
+
+/** `rollouts list`. */
+export async function listCommand(
+  config: Config,
+  filter: RolloutFilter,
+  limit: number,
+  output: Output,
+): Promise<number> {
+  const client = await RolloutClient.connect(config);
+  try {
+    const listings: RolloutListing[] = [];
+    for await (const listing of client.list(filter)) {
+      if (listings.push(listing) >= limit) break;
+    }
+    output.result(listings, () =>
+      tableOf(
+        ['rollout', 'stage', 'outcome', 'reward', 'host', 'started'],
+        listings.map((listing) => [
+          listing.rolloutId,
+          listing.stage ?? '-',
+          listing.outcome ?? listing.workflowState.toLowerCase(),
+          listing.reward === null ? '-' : String(listing.reward),
+          listing.host ?? '-',
+          listing.startedAt,
+        ]),
+      ),
+    );
+    return 0;
+  } finally {
+    await client.close();
+  }
+}
+
+/** `rollouts cancel`. */
+export async function cancelCommand(
+  config: Config,
+  rolloutIds: readonly string[],
+  reason: CancelReason,
+  output: Output,
+): Promise<number> {
+  const client = await RolloutClient.connect(config);
+  try {
+    let problems = 0;
+    for (const rolloutId of rolloutIds) {
+      try {
+        await client.cancel(rolloutId, reason);
+        output.note(`${rolloutId}: told to end (${reason})`);
+      } catch (error) {
+        problems++;
+        output.note(`${rolloutId}: ${messageOf(error)}`);
+      }
+    }
+    output.result({ asked: rolloutIds.length - problems, problems }, () => '');
+    return problems === 0 ? 0 : 1;
+  } finally {
+    await client.close();
+  }
+}
+
+/** `rollouts config`: every value and where it comes from. */
+export function configCommand(config: Config, output: Output): number {
+  const entries = valueNames().map((name) => ({
+    name,
+    value:
+      name.split('.').reduce<unknown>((node, key) => (node as Record<string, unknown>)[key], config) ?? null,
+    origin: config.origins[name] ?? 'default',
+  }));
+  output.result(entries, () =>
+    tableOf(
+      ['value', '', 'from'],
+      entries.map(({ name, value, origin }) => [name, JSON.stringify(value), origin]),
+    ),
+  );
+  return 0;
+}

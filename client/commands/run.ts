@@ -1,0 +1,124 @@
+import { once } from 'node:events';
+import { createWriteStream, type WriteStream } from 'node:fs';
+import { type HandlerRegistry, loadHandlers } from '../../activities/handlers/registry.ts';
+import { readTrajectory } from '../../activities/trajectory/store.ts';
+import type { Config } from '../../config/load.ts';
+import { messageOf, RolloutError } from '../../contracts/failures.ts';
+import type { RolloutResult } from '../../contracts/result.ts';
+import { runBatch } from '../batch.ts';
+import { BatchProgress, type Output } from '../output.ts';
+import { RolloutClient } from '../rollout-client.ts';
+import { BatchTally, summaryText } from '../summary.ts';
+import { readTasks } from '../tasks-file.ts';
+
+/** Options of `rollouts run`. */
+export interface RunOptions {
+  readonly tasks: string;
+  readonly handler: string;
+  readonly samples: number;
+  readonly limit?: number;
+  readonly concurrency: number;
+  readonly batch?: string;
+  readonly out?: string;
+}
+
+/**
+ * Runs a file of tasks and writes one trajectory per line to `out`. Failed rollouts are counted, never
+ * written as trajectories.
+ * @returns the exit code: 0 if every line was a task and no rollout failed.
+ */
+export async function runCommand(config: Config, options: RunOptions, output: Output): Promise<number> {
+  const registry = await loadHandlers(config.workers.handlers);
+  const client = await RolloutClient.connect(config);
+  try {
+    return await runTasks(client, config, registry, options, output);
+  } finally {
+    await client.close();
+  }
+}
+
+/** {@link runCommand} with a client that is connected. */
+export async function runTasks(
+  client: RolloutClient,
+  config: Config,
+  registry: HandlerRegistry,
+  options: RunOptions,
+  output: Output,
+): Promise<number> {
+  const batchId = options.batch ?? newBatchId();
+  const out = options.out === undefined ? undefined : await TrajectoryFile.create(options.out);
+  const progress = new BatchProgress(output);
+  const tally = new BatchTally();
+  let badLines = 0;
+  output.note(`batch ${batchId}`);
+  try {
+    await runBatch(client, config, {
+      batchId,
+      tasks: readTasks(options.tasks, options.handler, registry, (bad) => {
+        badLines++;
+        output.note(`${bad.file}:${bad.line}: ${bad.problem}`);
+      }),
+      samples: options.samples,
+      ...(options.limit === undefined ? {} : { limit: options.limit }),
+      concurrency: options.concurrency,
+      onStart: () => progress.begin(),
+      onResult: async (result) => {
+        await out?.add(result);
+        tally.add(result);
+        progress.end(result);
+      },
+    });
+  } finally {
+    progress.stop();
+    await out?.close();
+  }
+  const summary = { ...tally.summary(batchId), badLines, out: options.out ?? null };
+  output.result(summary, () =>
+    [
+      summaryText(summary),
+      badLines > 0 && `${badLines} malformed task lines`,
+      options.out && `trajectories: ${options.out}`,
+    ]
+      .filter((line) => typeof line === 'string')
+      .join('\n'),
+  );
+  return badLines === 0 && summary.outcomes.failed === 0 ? 0 : 1;
+}
+
+/** A batch id that sorts by time. */
+export function newBatchId(): string {
+  const time = new Date().toISOString().replace(/[-:]/g, '').slice(0, 15);
+  return `run-${time}-${Math.random().toString(36).slice(2, 6)}`;
+}
+
+/** The file of trajectories that a batch writes, one line per sequence. */
+class TrajectoryFile {
+  private readonly stream: WriteStream;
+
+  private constructor(stream: WriteStream) {
+    this.stream = stream;
+  }
+
+  /** @throws RolloutError InvalidRequest if the file can't be written. */
+  static async create(file: string): Promise<TrajectoryFile> {
+    const stream = createWriteStream(file);
+    try {
+      await once(stream, 'open');
+    } catch (error) {
+      throw new RolloutError('InvalidRequest', `--out ${file}: ${messageOf(error)}`, { cause: error });
+    }
+    return new TrajectoryFile(stream);
+  }
+
+  async add(result: RolloutResult): Promise<void> {
+    if (!result.trajectory) return;
+    for (const sequence of await readTrajectory(result.trajectory)) {
+      if (!this.stream.write(`${JSON.stringify(sequence)}\n`)) await once(this.stream, 'drain');
+    }
+  }
+
+  async close(): Promise<void> {
+    this.stream.end();
+    await once(this.stream, 'close');
+  }
+}

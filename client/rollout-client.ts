@@ -1,0 +1,168 @@
+import {
+  ApplicationFailure,
+  Client,
+  Connection,
+  WorkflowExecutionAlreadyStartedError,
+  WorkflowFailedError,
+  WorkflowIdConflictPolicy,
+  WorkflowIdReusePolicy,
+} from '@temporalio/client';
+import { TypedSearchAttributes } from '@temporalio/common';
+import type { Config } from '../config/load.ts';
+import { temporalConnection } from '../config/temporal-connection.ts';
+import { messageOf, RolloutError } from '../contracts/failures.ts';
+import { WORKFLOW_QUEUE } from '../contracts/queues.ts';
+import { type CancelReason, RolloutRequest, type RolloutRequestInput } from '../contracts/request.ts';
+import { RolloutResult } from '../contracts/result.ts';
+import { SEARCH_ATTRIBUTES as ATTRIBUTES } from '../contracts/search-attributes.ts';
+import {
+  CANCEL_SIGNAL,
+  type CancelSignal,
+  ROLLOUT_WORKFLOW,
+  type RolloutStatus,
+  STATUS_QUERY,
+} from '../contracts/signals.ts';
+import { type RolloutFilter, visibilityQuery } from './filter.ts';
+
+/** A rollout as a list shows it; `outcome` is null while it is open. */
+export interface RolloutListing {
+  readonly rolloutId: string;
+  readonly stage: string | null;
+  readonly outcome: string | null;
+  readonly reward: number | null;
+  readonly taskId: string | null;
+  readonly batchId: string | null;
+  readonly host: string | null;
+  readonly startedAt: string;
+  /** Temporal's own state of the workflow, e.g. RUNNING, COMPLETED, FAILED, TERMINATED. */
+  readonly workflowState: string;
+}
+
+/**
+ * Starts rollouts and asks after them. Every method needs nothing but the Temporal server; workers may be
+ * elsewhere, or not there yet.
+ */
+export class RolloutClient {
+  readonly temporal: Client;
+  private readonly connection: Connection;
+
+  private constructor(connection: Connection, namespace: string) {
+    this.connection = connection;
+    this.temporal = new Client({ connection, namespace });
+  }
+
+  /** @throws Error that names the address and how to start a server, if none answers. */
+  static async connect(config: Config): Promise<RolloutClient> {
+    const { connectionOptions, namespace } = temporalConnection(config);
+    try {
+      return new RolloutClient(await Connection.connect(connectionOptions), namespace);
+    } catch (error) {
+      throw new Error(
+        `no Temporal server answers at ${connectionOptions.address}: start the stack with "npm start", or set ` +
+          `temporal.address (${messageOf(error)})`,
+        { cause: error },
+      );
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.connection.close();
+  }
+
+  /**
+   * Starts a rollout; it is durable when this returns. Idempotent by `rolloutId`: one that is known, open or
+   * ended, is not started again.
+   * @throws RolloutError InvalidRequest naming the field.
+   */
+  async start(input: RolloutRequestInput): Promise<{ rolloutId: string; request: RolloutRequest }> {
+    const request = checkedRequest(input);
+    try {
+      await this.temporal.workflow.start(ROLLOUT_WORKFLOW, {
+        workflowId: request.rolloutId,
+        taskQueue: WORKFLOW_QUEUE,
+        args: [request],
+        workflowIdReusePolicy: WorkflowIdReusePolicy.REJECT_DUPLICATE,
+        workflowIdConflictPolicy: WorkflowIdConflictPolicy.USE_EXISTING,
+        typedSearchAttributes: attributesOf(request),
+        staticSummary: `${request.task.handler} ${request.task.id} · sample ${request.sample}`,
+      });
+    } catch (error) {
+      if (!(error instanceof WorkflowExecutionAlreadyStartedError)) throw error;
+    }
+    return { rolloutId: request.rolloutId, request };
+  }
+
+  /** Starts a rollout and waits for its terminal record. */
+  async execute(input: RolloutRequestInput): Promise<RolloutResult> {
+    const { rolloutId } = await this.start(input);
+    return this.result(rolloutId);
+  }
+
+  /**
+   * Waits for the terminal record of a rollout, whatever its outcome.
+   * @throws the workflow's failure if it closed without one (terminated from outside, for example).
+   */
+  async result(rolloutId: string): Promise<RolloutResult> {
+    try {
+      return RolloutResult.parse(await this.temporal.workflow.getHandle(rolloutId).result());
+    } catch (error) {
+      const record = recordInFailure(error);
+      if (record) return record;
+      throw error;
+    }
+  }
+
+  /** Asks a rollout to end; returns when Temporal has the request. Harmless on one that has ended. */
+  async cancel(rolloutId: string, reason: CancelReason = 'user'): Promise<void> {
+    const signal: CancelSignal = { reason };
+    await this.temporal.workflow.getHandle(rolloutId).signal(CANCEL_SIGNAL, signal);
+  }
+
+  /** Where a rollout is now; needs a workflow worker. */
+  async status(rolloutId: string): Promise<RolloutStatus> {
+    return this.temporal.workflow.getHandle(rolloutId).query<RolloutStatus>(STATUS_QUERY);
+  }
+
+  /** Rollouts that match, newest first. Eventually consistent: one just started may be missing. */
+  async *list(filter: RolloutFilter = {}): AsyncIterable<RolloutListing> {
+    for await (const execution of this.temporal.workflow.list({ query: visibilityQuery(filter) })) {
+      const attributes = execution.typedSearchAttributes;
+      yield {
+        rolloutId: execution.workflowId,
+        stage: attributes.get(ATTRIBUTES.stage) ?? null,
+        outcome: attributes.get(ATTRIBUTES.outcome) ?? null,
+        reward: attributes.get(ATTRIBUTES.reward) ?? null,
+        taskId: attributes.get(ATTRIBUTES.taskId) ?? null,
+        batchId: attributes.get(ATTRIBUTES.batchId) ?? null,
+        host: attributes.get(ATTRIBUTES.host) ?? null,
+        startedAt: execution.startTime.toISOString(),
+        workflowState: execution.status.name,
+      };
+    }
+  }
+}
+
+function checkedRequest(input: RolloutRequestInput): RolloutRequest {
+  const parsed = RolloutRequest.safeParse(input);
+  if (parsed.success) return parsed.data;
+  const problems = parsed.error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`);
+  throw new RolloutError('InvalidRequest', problems.join('; '));
+}
+
+function attributesOf(request: RolloutRequest): TypedSearchAttributes {
+  return new TypedSearchAttributes([
+    { key: ATTRIBUTES.taskKind, value: request.task.handler },
+    { key: ATTRIBUTES.taskId, value: request.task.id },
+    { key: ATTRIBUTES.stage, value: 'queued' },
+    ...(request.groupId ? [{ key: ATTRIBUTES.groupId, value: request.groupId }] : []),
+    ...(request.batchId ? [{ key: ATTRIBUTES.batchId, value: request.batchId }] : []),
+  ]);
+}
+
+/** A failed rollout carries its record in the details of its failure. */
+function recordInFailure(error: unknown): RolloutResult | undefined {
+  if (!(error instanceof WorkflowFailedError) || !(error.cause instanceof ApplicationFailure))
+    return undefined;
+  const parsed = RolloutResult.safeParse(error.cause.details?.[0]);
+  return parsed.success ? parsed.data : undefined;
+}

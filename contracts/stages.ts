@@ -1,0 +1,103 @@
+import type { CancelReason, RolloutRequest } from './request.ts';
+import type { RolloutResult } from './result.ts';
+import type { SandboxBackendName } from './sandbox.ts';
+
+/** One attempt of a rollout, as the stages name it. */
+export interface AttemptInput {
+  readonly request: RolloutRequest;
+  readonly attempt: number;
+}
+
+/** What init returns: where the sandbox is. */
+export interface Placement {
+  readonly host: string;
+  readonly sandboxId: string;
+  readonly workspace: string;
+  readonly backend: SandboxBackendName;
+  readonly runQueue: string;
+  readonly controlQueue: string;
+  readonly ms: number;
+}
+
+/** What run is given. */
+export interface RunInput extends AttemptInput {
+  readonly placement: Placement;
+}
+
+/** What run returns: how the agent ended, with counts; the tokens themselves are in the store. */
+export interface RunReport {
+  readonly ended: 'finished' | 'turns' | 'tokens' | 'context' | 'deadline' | 'aborted';
+  /** Present when aborted: why, and what the abort reached. */
+  readonly cancel: {
+    readonly reason: CancelReason;
+    readonly llmAborted: boolean;
+    readonly turn: number;
+  } | null;
+  readonly turns: number;
+  readonly tokens: number;
+  readonly policyVersions: [number, number] | null;
+  /** The sandbox is released and its processes are dead when run returns. */
+  readonly processesKilled: number;
+  readonly ms: number;
+}
+
+/** What evaluate is given. */
+export interface EvaluateInput extends AttemptInput {
+  readonly placement: Placement;
+  readonly report: RunReport;
+  /** Everything of the terminal record that the workflow knows. */
+  readonly record: RecordSoFar;
+}
+
+/** What the workflow knows of the terminal record before the last activity adds the rest. */
+export type RecordSoFar = Pick<RolloutResult, 'startedAt' | 'retried'> & {
+  readonly initMs: number;
+  readonly runMs: number;
+};
+
+/** What release is given: a sandbox to end, and what to rescue from it. */
+export interface ReleaseInput extends AttemptInput {
+  readonly placement: Placement;
+  readonly reason: CancelReason | 'failed';
+}
+
+/** What release returns. */
+export interface ReleaseReport {
+  readonly processesKilled: number;
+  /** Why the ledger could not be copied to the store; it then stays on the host. */
+  readonly problem: string | null;
+}
+
+/** What conclude is given: all of a terminal record but what the store knows. */
+export interface ConcludeInput extends AttemptInput {
+  readonly result: Omit<RolloutResult, 'trajectory' | 'policyVersions'>;
+}
+
+/** Activities on `rollouts-init`. */
+export interface InitActivities {
+  init(input: AttemptInput): Promise<Placement>;
+}
+
+/** Activities on `rollouts-run-<host>`. */
+export interface RunActivities {
+  run(input: RunInput): Promise<RunReport>;
+}
+
+/** Activities on `rollouts-eval`. */
+export interface EvaluateActivities {
+  /** Grades, writes the trajectory and the terminal record, and returns the record that stands. */
+  evaluate(input: EvaluateInput): Promise<RolloutResult>;
+  /**
+   * Keeps the terminal record of a rollout that was not graded, with the trajectory of what was recorded, and
+   * returns the record that stands.
+   */
+  conclude(input: ConcludeInput): Promise<RolloutResult>;
+}
+
+/** Activities on `rollouts-control-<host>`. */
+export interface ControlActivities {
+  /** Stops the agent in a sandbox at once: its LLM request, its commands. */
+  abort(input: { sandboxId: string; reason: CancelReason }): Promise<void>;
+  /** Copies the ledger to the store, then ends the sandbox. Idempotent. */
+  release(input: ReleaseInput): Promise<ReleaseReport>;
+}

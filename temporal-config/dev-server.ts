@@ -1,0 +1,61 @@
+import { existsSync } from 'node:fs';
+import { setTimeout as delay } from 'node:timers/promises';
+import { Connection } from '@temporalio/client';
+import { SEARCH_ATTRIBUTES } from '../contracts/search-attributes.ts';
+
+/** What the development server is started with. */
+export interface DevServerOptions {
+  readonly port: number;
+  readonly uiPort: number;
+  /** SQLite file; it outlives the server. */
+  readonly databaseFile: string;
+  readonly namespace: string;
+}
+
+const TYPE_NAME: Record<string, string> = { KEYWORD: 'Keyword', INT: 'Int', DOUBLE: 'Double' };
+
+/** Arguments of the Temporal CLI for a development server on the loopback address. */
+export function devServerArguments(options: DevServerOptions): string[] {
+  const attributes = Object.values(SEARCH_ATTRIBUTES).flatMap(({ name, type }) => [
+    '--search-attribute',
+    `${name}=${TYPE_NAME[type]}`,
+  ]);
+  return [
+    ...['server', 'start-dev', '--ip', '127.0.0.1', '--ui-ip', '127.0.0.1'],
+    ...['--port', String(options.port), '--ui-port', String(options.uiPort)],
+    ...['--db-filename', options.databaseFile, '--namespace', options.namespace],
+    ...['--log-level', 'warn', '--log-format', 'json'],
+    ...attributes,
+  ];
+}
+
+/**
+ * The command that ends a program when this process dies, where the system has one (util-linux): the server
+ * itself cannot watch its parent.
+ */
+export function withParentDeath(command: string, args: readonly string[]): [string, string[]] {
+  const setpriv = ['/usr/bin/setpriv', '/bin/setpriv'].find((file) => existsSync(file));
+  return setpriv ? [setpriv, ['--pdeathsig', 'KILL', '--', command, ...args]] : [command, [...args]];
+}
+
+/**
+ * Waits until a server answers and knows its namespace.
+ * @throws Error of the last try after `timeoutMs`.
+ */
+export async function waitForServer(
+  address: string,
+  namespace: string,
+  timeoutMs = 60_000,
+): Promise<Connection> {
+  const giveUpAt = Date.now() + timeoutMs;
+  for (;;) {
+    try {
+      const connection = await Connection.connect({ address, connectTimeout: '2s' });
+      await connection.workflowService.describeNamespace({ namespace });
+      return connection;
+    } catch (error) {
+      if (Date.now() > giveUpAt) throw error;
+      await delay(100); // the server has no way to tell when it is ready
+    }
+  }
+}

@@ -1,0 +1,97 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, before, test } from 'node:test';
+import { HandlerRegistry } from '../../activities/handlers/registry.ts';
+import { rolloutIdOf } from '../../client/batch.ts';
+import { visibilityQuery } from '../../client/filter.ts';
+import { type BadLine, readTasks } from '../../client/tasks-file.ts';
+import { RolloutId } from '../../contracts/request.ts';
+
+let folder: string;
+before(async () => {
+  folder = await mkdtemp(path.join(tmpdir(), 'tasks-'));
+});
+after(() => rm(folder, { recursive: true }));
+
+async function read(text: string, handler = 'math') {
+  const file = path.join(folder, 'set.jsonl');
+  await writeFile(file, text);
+  const bad: BadLine[] = [];
+  const tasks = [];
+  for await (const task of readTasks(file, handler, new HandlerRegistry(), (line) => bad.push(line))) {
+    tasks.push(task);
+  }
+  return { tasks, bad };
+}
+
+const good = '{"question":"1+1?","answer":"#### 2"}';
+
+test('a bad line is named with file, line, field and what was expected, and stops nothing', async () => {
+  const lines = [
+    good,
+    '{"question":"1+1?"}',
+    'no json',
+    '[1]',
+    '{"question":5,"answer":"1"}',
+    '{"question":"q","answer":"no\\nnumber"}',
+    '',
+    good,
+  ];
+  const { tasks, bad } = await read(lines.join('\n'));
+  assert.deepEqual(
+    tasks.map((task) => task.id),
+    ['set-1', 'set-8'],
+  );
+  assert.deepEqual(
+    bad.map(({ line }) => line),
+    [2, 3, 4, 5, 6],
+  );
+  const problems = bad.map(({ problem }) => problem);
+  assert.match(problems[0] ?? '', /answer: expected an answer or a solution/);
+  assert.match(problems[1] ?? '', /JSON/);
+  assert.match(problems[2] ?? '', /expected a JSON object/);
+  assert.match(problems[3] ?? '', /question: .*expected string/);
+  assert.match(problems[4] ?? '', /answer: states no answer/);
+  assert.match(bad[0]?.file ?? '', /set\.jsonl$/);
+});
+
+test('ids of the data set are used, a repeated one is refused', async () => {
+  const { tasks, bad } = await read(
+    [
+      '{"id":"a","question":"q","answer":"1"}',
+      '{"id":7,"problem":"q","answer":2.5}',
+      '{"id":"a","question":"q","answer":"3"}',
+    ].join('\n'),
+  );
+  assert.deepEqual(
+    tasks.map((task) => task.id),
+    ['a', '7'],
+  );
+  assert.match(bad[0]?.problem ?? '', /"a" is line 1's/);
+});
+
+test('an unknown handler and a missing file are one error each', async () => {
+  await assert.rejects(read(good, 'maths'), { type: 'UnknownHandler' });
+  const missing = readTasks(path.join(folder, 'none.jsonl'), 'math', new HandlerRegistry(), () => {});
+  await assert.rejects(async () => {
+    for await (const _ of missing);
+  }, /none\.jsonl/);
+});
+
+test('workflow ids are valid, and different tasks never share one', () => {
+  const ids = ['plain', 'a b', 'a-b', 'a/b', 'ü', 'x'.repeat(300), 'x'.repeat(301)].map((task) =>
+    rolloutIdOf('batch', task, 0),
+  );
+  for (const id of ids) assert.ok(RolloutId.safeParse(id).success, id);
+  assert.equal(new Set(ids).size, ids.length);
+  assert.equal(ids[0], 'batch:plain:0');
+});
+
+test('a quote in a filter cannot end the query', () => {
+  assert.equal(
+    visibilityQuery({ batchId: "x' OR '1'='1" }),
+    "WorkflowType = 'rollout' AND BatchId = 'x'' OR ''1''=''1'",
+  );
+});

@@ -1,0 +1,90 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { assembleTrajectory, checksumOf } from '../../activities/trajectory/assemble.ts';
+import { TokenSequence } from '../../activities/trajectory/tokens.ts';
+import { Trajectory } from '../../contracts/trajectory.ts';
+import { ledgers, request } from './records.ts';
+
+const context = {
+  request,
+  workflowRunId: 'run',
+  attempt: 1,
+  reward: { total: 1, parts: { correct: 1 } },
+  metadata: {},
+};
+
+test('a trajectory holds the ledger’s tokens, each with its mask, log-probability and version', () => {
+  fc.assert(
+    fc.property(ledgers, (records) => {
+      const trajectory = assembleTrajectory(records, context);
+      const begin = records[0];
+      assert.ok(begin?.kind === 'begin');
+      assert.deepEqual(trajectory.input_ids, begin.promptIds);
+      const expected = records.flatMap((record) => {
+        if (record.kind === 'sampled')
+          return record.ids.map((id, index) => [id, 1, record.logprobs[index], record.policyVersion]);
+        if (record.kind === 'observed') return record.deltaIds.map((id) => [id, 0, 0, -1]);
+        return [];
+      });
+      const got = trajectory.output_ids.map((id, index) => [
+        id,
+        trajectory.loss_mask[index],
+        trajectory.logprobs[index],
+        trajectory.policy_versions[index],
+      ]);
+      assert.deepEqual(got, expected);
+    }),
+  );
+});
+
+test('turns cover the output without a gap, and each prompt is the sequence up to its sampled span', () => {
+  fc.assert(
+    fc.property(ledgers, (records) => {
+      const { input_ids, output_ids, turns } = assembleTrajectory(records, context);
+      let position = 0;
+      for (const turn of turns) {
+        assert.equal(turn.sampled[0], position);
+        assert.equal(turn.sampled[1], turn.observed[0]);
+        const sampled = records.find((record) => record.kind === 'sampled' && record.turn === turn.turn);
+        assert.ok(sampled?.kind === 'sampled');
+        assert.equal(input_ids.length + position, sampled.promptLength);
+        position = turn.observed[1];
+      }
+      assert.equal(position, output_ids.length);
+    }),
+  );
+});
+
+test('the checksum survives writing and reading, and shows a changed token', () => {
+  fc.assert(
+    fc.property(ledgers, (records) => {
+      const read = Trajectory.parse(JSON.parse(JSON.stringify(assembleTrajectory(records, context))));
+      assert.equal(checksumOf(read), read.checksum);
+      (read.input_ids as number[])[0] = (read.input_ids[0] as number) + 1;
+      assert.notEqual(checksumOf(read), read.checksum);
+    }),
+  );
+});
+
+test('a ledger without an end is an aborted trajectory', () => {
+  const records = fc.sample(ledgers, 20).map((ledger) => ledger.filter((record) => record.kind !== 'end'));
+  for (const ledger of records) assert.equal(assembleTrajectory(ledger, context).finish_reason, 'aborted');
+});
+
+test('a ledger whose turn follows another prompt than it says is refused', () => {
+  fc.assert(
+    fc.property(ledgers, (records) => {
+      const sampled = records.find((record) => record.kind === 'sampled');
+      fc.pre(sampled !== undefined);
+      sampled.promptLength++;
+      assert.throws(() => TokenSequence.fromLedger(records), { type: 'StoreCorrupt' });
+    }),
+  );
+});
+
+test('a missing or extra log-probability is never filled in', () => {
+  const sequence = new TokenSequence([1, 2]);
+  assert.throws(() => sequence.appendSampled([3, 4], [-0.1], 0), { type: 'LlmInvalidAnswer' });
+  assert.throws(() => sequence.appendSampled([3], [-0.1, -0.2], 0), { type: 'LlmInvalidAnswer' });
+});

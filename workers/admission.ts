@@ -1,0 +1,49 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import type { ActivitySlotInfo, CustomSlotSupplier, SlotPermit } from '@temporalio/worker';
+import type { SandboxClient } from '../activities/sandbox/client.ts';
+
+/** How often a full host is asked again. Over its Unix socket one question takes half a millisecond. */
+const ASK_AGAIN_MS = 100;
+
+/**
+ * Hands out an init slot only while the host has room for one more sandbox, so that a full cluster leaves
+ * work in Temporal and does not start what it cannot run. A permit stands for one sandbox to be made; the
+ * host counts those that exist.
+ */
+export class SandboxAdmission implements CustomSlotSupplier<ActivitySlotInfo> {
+  readonly type = 'custom';
+  private permits = 0;
+  private readonly sandboxes: SandboxClient;
+  private readonly slots: number;
+
+  constructor(sandboxes: SandboxClient, slots: number) {
+    this.sandboxes = sandboxes;
+    this.slots = slots;
+  }
+
+  async reserveSlot(_context: unknown, signal: AbortSignal): Promise<SlotPermit> {
+    while (!(await this.hasRoom())) await delay(ASK_AGAIN_MS, undefined, { signal });
+    return {};
+  }
+
+  /** Takes the permit in the same step as the last look at the count: reservations run side by side. */
+  private async hasRoom(): Promise<boolean> {
+    if (this.permits >= this.slots) return false;
+    this.permits++;
+    // An unreachable host has no room; the init worker waits for it rather than fail rollouts.
+    const stats = await this.sandboxes.stats().catch(() => undefined);
+    if (stats && stats.sandboxes + this.permits <= stats.capacity) return true;
+    this.permits--;
+    return false;
+  }
+
+  tryReserveSlot(): SlotPermit | null {
+    return null; // eager tasks would pass by the count, which takes a question to the host
+  }
+
+  markSlotUsed(): void {}
+
+  releaseSlot(): void {
+    this.permits--;
+  }
+}

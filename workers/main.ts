@@ -1,0 +1,38 @@
+import { Runtime } from '@temporalio/worker';
+import { loadConfig } from '../config/load.ts';
+import { messageOf } from '../contracts/failures.ts';
+import { makeLogger, temporalLogger } from './log.ts';
+import { announceReady, runUntilStopped } from './process.ts';
+import { makeWorkers, ROLES, type Role } from './roles.ts';
+
+/** Entry of a worker process: `main.ts [role,role,…]`; all roles if none is named. */
+async function main(): Promise<void> {
+  const config = loadConfig();
+  const log = makeLogger('worker', config.log.level);
+  Runtime.install({ logger: temporalLogger(log), shutdownSignals: [] });
+  const roles = parseRoles(process.argv[2]);
+  const { workers, close } = await makeWorkers(config, roles);
+  log.info({ roles, host: config.derived.host, temporal: config.temporal.address }, 'worker is up');
+  announceReady();
+  await runUntilStopped(workers);
+  await close();
+  log.info('worker has stopped');
+}
+
+function parseRoles(text: string | undefined): Role[] {
+  const wanted = text ? text.split(',') : [...ROLES];
+  for (const role of wanted) {
+    if (!(ROLES as readonly string[]).includes(role)) {
+      throw new Error(`unknown role "${role}"; roles are ${ROLES.join(', ')}`);
+    }
+  }
+  return wanted as Role[];
+}
+
+main().then(
+  () => process.exit(0),
+  (error: unknown) => {
+    process.stderr.write(`worker: ${error instanceof Error ? error.stack : messageOf(error)}\n`);
+    process.exit(1);
+  },
+);

@@ -1,0 +1,91 @@
+import { fileURLToPath } from 'node:url';
+import { NativeConnection, Worker, type WorkerOptions } from '@temporalio/worker';
+import { fencedParser } from '../activities/agent/parsers/fenced.ts';
+import { makeEvaluateActivities } from '../activities/evaluate.ts';
+import { loadHandlers } from '../activities/handlers/registry.ts';
+import { makeInitActivities } from '../activities/init.ts';
+import { LlmServers } from '../activities/llm/servers.ts';
+import { makeRunActivities } from '../activities/run.ts';
+import { SandboxClient } from '../activities/sandbox/client.ts';
+import { TrajectoryStore } from '../activities/trajectory/store.ts';
+import type { Config } from '../config/load.ts';
+import { temporalConnection } from '../config/temporal-connection.ts';
+import { evalQueue, initQueue, runQueue, WORKFLOW_QUEUE } from '../contracts/queues.ts';
+import { SandboxAdmission } from './admission.ts';
+import { sandboxHostAddress } from './sandbox-host/address.ts';
+
+/** What a worker process can do; any set of them. */
+export const ROLES = ['workflow', 'init', 'run', 'eval'] as const;
+export type Role = (typeof ROLES)[number];
+
+/** Workers of one process, ready to run. */
+export interface RoleWorkers {
+  readonly workers: Worker[];
+  /** To be called when they have stopped. */
+  close(): Promise<void>;
+}
+
+/** Makes one Temporal worker per role, each with its own slots. */
+export async function makeWorkers(config: Config, roles: readonly Role[]): Promise<RoleWorkers> {
+  const { connectionOptions, namespace } = temporalConnection(config);
+  const connection = await NativeConnection.connect(connectionOptions);
+  const handlers = await loadHandlers(config.workers.handlers);
+  const store = new TrajectoryStore(config.derived.storeFolder);
+  const sandboxes = new SandboxClient(sandboxHostAddress(config.derived.stateFolder));
+  const policies = new LlmServers(config.llm.servers, { idleMs: config.llm.idleSeconds * 1000 });
+  const shared: Omit<WorkerOptions, 'taskQueue'> = {
+    connection,
+    namespace,
+    // Work is broken off at once and goes on elsewhere (a turn is at most lost in part); what remains is
+    // hand-over, which gets this long.
+    shutdownGraceTime: 0,
+    shutdownForceTime: `${config.workers.shutdownSeconds}s`,
+    maxHeartbeatThrottleInterval: '10s',
+  };
+
+  const makers: Record<Role, () => Promise<Worker>> = {
+    workflow: () =>
+      Worker.create({
+        ...shared,
+        taskQueue: WORKFLOW_QUEUE,
+        workflowsPath: fileURLToPath(new URL('../workflows/index.ts', import.meta.url)),
+        maxConcurrentWorkflowTaskExecutions: config.workers.workflowSlots,
+      }),
+    init: () =>
+      Worker.create({
+        ...shared,
+        taskQueue: initQueue(),
+        activities: makeInitActivities({ handlers, sandboxes }),
+        tuner: {
+          workflowTaskSlotSupplier: { type: 'fixed-size', numSlots: 2 },
+          activityTaskSlotSupplier: new SandboxAdmission(sandboxes, config.workers.initSlots),
+          localActivityTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },
+          nexusTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },
+        },
+      }),
+    run: () =>
+      Worker.create({
+        ...shared,
+        taskQueue: runQueue(config.derived.host),
+        activities: makeRunActivities({ handlers, sandboxes, policies, parser: fencedParser, store }),
+        maxConcurrentActivityTaskExecutions: config.workers.runSlots,
+      }),
+    eval: () =>
+      Worker.create({
+        ...shared,
+        taskQueue: evalQueue(),
+        activities: makeEvaluateActivities({ handlers, store }),
+        maxConcurrentActivityTaskExecutions: config.workers.evalSlots,
+      }),
+  };
+  const workers: Worker[] = [];
+  for (const role of roles) workers.push(await makers[role]());
+  return {
+    workers,
+    close: async () => {
+      await connection.close();
+      await sandboxes.close();
+      await policies.close();
+    },
+  };
+}

@@ -1,0 +1,56 @@
+import { NativeConnection, Runtime, Worker } from '@temporalio/worker';
+import { makeControlActivities } from '../../activities/control.ts';
+import { SandboxClient } from '../../activities/sandbox/client.ts';
+import { TrajectoryStore } from '../../activities/trajectory/store.ts';
+import { loadConfig } from '../../config/load.ts';
+import { temporalConnection } from '../../config/temporal-connection.ts';
+import { loadTools } from '../../config/tools.ts';
+import { messageOf } from '../../contracts/failures.ts';
+import { controlQueue } from '../../contracts/queues.ts';
+import { makeLogger, temporalLogger } from '../log.ts';
+import { announceReady, runUntilStopped } from '../process.ts';
+import { startSandboxHost } from './server.ts';
+
+/** Entry of the sandbox host's process: its API on a Unix socket, and its control queue. */
+async function main(): Promise<void> {
+  const config = loadConfig();
+  const log = makeLogger('sandbox-host', config.log.level);
+  Runtime.install({ logger: temporalLogger(log), shutdownSignals: [] });
+  const { host } = config.derived;
+  const server = await startSandboxHost({
+    stateDir: config.derived.stateFolder,
+    host,
+    backend: config.sandbox.backend,
+    capacity: config.sandbox.capacity,
+    bwrapPath: loadTools().bwrap,
+    logger: log,
+  });
+  const { connectionOptions, namespace } = temporalConnection(config);
+  const connection = await NativeConnection.connect(connectionOptions);
+  const sandboxes = new SandboxClient(server);
+  const worker = await Worker.create({
+    connection,
+    namespace,
+    taskQueue: controlQueue(host),
+    activities: makeControlActivities({
+      sandboxes,
+      store: new TrajectoryStore(config.derived.storeFolder),
+    }),
+    maxConcurrentActivityTaskExecutions: 64,
+    shutdownForceTime: '5s',
+  });
+  log.info({ host, backend: config.sandbox.backend, socket: server.socketPath }, 'sandbox host is up');
+  announceReady();
+  await runUntilStopped([worker]);
+  await server.close();
+  await sandboxes.close();
+  await connection.close();
+}
+
+main().then(
+  () => process.exit(0),
+  (error: unknown) => {
+    process.stderr.write(`sandbox host: ${error instanceof Error ? error.stack : messageOf(error)}\n`);
+    process.exit(1);
+  },
+);

@@ -1,0 +1,1 @@
+export { rollout } from './rollout.ts';

@@ -1,0 +1,280 @@
+import {
+  ApplicationFailure,
+  CancellationScope,
+  defineQuery,
+  defineSignal,
+  log,
+  setCurrentDetails,
+  setHandler,
+  sleep,
+  upsertSearchAttributes,
+  workflowInfo,
+} from '@temporalio/workflow';
+import { type FailureType, helpsInNewAttempt, helpsInStage, type Stage } from '../contracts/failures.ts';
+import { recordIdentity, recordTimings } from '../contracts/record.ts';
+import type { CancelReason, RolloutRequest } from '../contracts/request.ts';
+import type { CancelReceipt, RolloutResult, StageFailure } from '../contracts/result.ts';
+import { SEARCH_ATTRIBUTES as ATTRIBUTES } from '../contracts/search-attributes.ts';
+import {
+  CANCEL_REASONS,
+  CANCEL_SIGNAL,
+  type CancelSignal,
+  type RolloutStatus,
+  STATUS_QUERY,
+} from '../contracts/signals.ts';
+import type { ConcludeInput, Placement, ReleaseReport, RunReport } from '../contracts/stages.ts';
+import { stageFailureOf } from './failures.ts';
+import { concludeActivity, controlOf, evaluateStage, initStage, runStage } from './stages.ts';
+
+export const cancelSignal = defineSignal<[CancelSignal]>(CANCEL_SIGNAL);
+export const statusQuery = defineQuery<RolloutStatus>(STATUS_QUERY);
+
+/**
+ * One rollout: init, run, evaluate, with one terminal record at the end. Completed, truncated and cancelled
+ * rollouts return it; a failed one fails with the record in the failure's details.
+ */
+export async function rollout(request: RolloutRequest): Promise<RolloutResult> {
+  return new Rollout(request).execute();
+}
+
+class Rollout {
+  private readonly request: RolloutRequest;
+  private readonly startedAt = workflowInfo().startTime.toISOString();
+  private readonly scope = new CancellationScope();
+  private readonly retried: StageFailure[] = [];
+  private stage: Stage | 'ended' = 'queued';
+  private attempt = 0;
+  private placement: Placement | undefined;
+  /** The sandbox of `placement` may be alive: neither run nor release has ended it. */
+  private sandboxHeld = false;
+  private report: RunReport | undefined;
+  private released: ReleaseReport | undefined;
+  private cancelled: { reason: CancelReason; stage: Stage; at: number } | undefined;
+
+  constructor(request: RolloutRequest) {
+    this.request = request;
+    setHandler(cancelSignal, (signal) => this.cancel(signal?.reason));
+    setHandler(statusQuery, () => this.status());
+    // Temporal's own cancel (UI, `temporal workflow cancel`) takes the same path as the signal.
+    CancellationScope.current().cancelRequested.catch(() => this.cancel('user'));
+  }
+
+  async execute(): Promise<RolloutResult> {
+    try {
+      return await this.scope.run(() => this.attempts());
+    } catch (error) {
+      return await CancellationScope.nonCancellable(() => this.windUp(error));
+    }
+  }
+
+  /** Begins again from init where the failure table says that it helps, up to the request's limit. */
+  private async attempts(): Promise<RolloutResult> {
+    for (;;) {
+      this.attempt++;
+      try {
+        return await this.oneAttempt();
+      } catch (error) {
+        this.noteRetry(error, helpsInNewAttempt, this.attempt < this.request.attempts.rollout);
+        await CancellationScope.nonCancellable(() => this.release('failed'));
+        await backOff(this.attempt);
+      }
+    }
+  }
+
+  private async oneAttempt(): Promise<RolloutResult> {
+    const { request, attempt, retried, startedAt } = this;
+    this.placement = this.report = this.released = undefined;
+    this.enter('init', 'a sandbox is made and prepared');
+    const placement = await this.tryStage(() => initStage(request).init({ request, attempt }));
+    this.placement = placement;
+    this.sandboxHeld = true;
+
+    this.enter('run', `the agent works on ${placement.host}`);
+    const report = await this.tryStage(() =>
+      runStage(request, placement).run({ request, attempt, placement }),
+    );
+    this.report = report;
+    this.sandboxHeld = false; // run returns only when it has released it
+    if (report.ended === 'aborted') throw new RunAborted(report.cancel?.reason ?? 'user');
+
+    const said = `${report.ended} after ${report.turns} turns, ${report.tokens} tokens`;
+    this.enter('evaluate', said);
+    const record = { startedAt, retried, initMs: placement.ms, runMs: report.ms };
+    const result = await this.tryStage(() =>
+      evaluateStage(request, said).evaluate({ request, attempt, placement, report, record }),
+    );
+    this.end(result);
+    return result;
+  }
+
+  /** Tries one stage again where the failure table says that it helps. */
+  private async tryStage<R>(stage: () => Promise<R>): Promise<R> {
+    for (let tries = 1; ; tries++) {
+      try {
+        return await stage();
+      } catch (error) {
+        this.noteRetry(error, helpsInStage, tries < this.request.attempts.stage);
+        await backOff(tries);
+      }
+    }
+  }
+
+  /** Records a failure that is to be tried again; throws every other. */
+  private noteRetry(error: unknown, helps: (type: FailureType) => boolean, mayTry: boolean): void {
+    if (this.cancelled || error instanceof RunAborted || this.stage === 'ended') throw error;
+    const failure = stageFailureOf(error, this.stage, this.attempt);
+    if (!mayTry || !helps(failure.type)) throw error;
+    this.retried.push(failure);
+    log.warn('trying again', { ...failure });
+  }
+
+  /** Everything that did not end in a grade: the sandbox is released, one terminal record is kept. */
+  private async windUp(error: unknown): Promise<RolloutResult> {
+    const stage = this.stage === 'ended' ? 'evaluate' : this.stage;
+    if (error instanceof RunAborted) this.cancelled ??= { reason: error.reason, stage, at: Date.now() };
+    const failure = this.cancelled ? null : stageFailureOf(error, stage, this.attempt);
+    await this.release(this.cancelled?.reason ?? 'failed');
+    const result = await this.conclude(failure);
+    this.end(result);
+    if (result.outcome !== 'failed' || !result.failure) return result;
+    const { type, message } = result.failure;
+    throw ApplicationFailure.create({
+      type,
+      message: `${stage}: ${message}`,
+      nonRetryable: true,
+      details: [result],
+    });
+  }
+
+  /** Ends the sandbox, whatever happened in it, unless that is done. */
+  private async release(reason: CancelReason | 'failed'): Promise<void> {
+    const { placement, request, attempt } = this;
+    if (!placement || !this.sandboxHeld) return;
+    this.sandboxHeld = false;
+    try {
+      const control = controlOf(placement, `release: ${reason}`);
+      this.released = await control.release({ request, attempt, placement, reason });
+      if (this.released.problem) log.warn('the ledger stays on the host', { ...this.released });
+    } catch (error) {
+      // Its host does not answer: it died and its sandboxes with it, or it clears them when it is back.
+      log.warn('no host confirmed the release', { host: placement.host, error: String(error) });
+    }
+  }
+
+  private async conclude(failure: StageFailure | null): Promise<RolloutResult> {
+    const { request, attempt, placement, report } = this;
+    const endedAt = new Date().toISOString();
+    const measured = { initMs: placement?.ms ?? 0, runMs: report?.ms ?? 0, evaluateMs: 0 };
+    const result: ConcludeInput['result'] = {
+      ...recordIdentity(request, workflowInfo().runId),
+      outcome: failure ? 'failed' : 'cancelled',
+      reward: null,
+      truncation: null,
+      cancel: this.receipt(),
+      failure,
+      retried: this.retried,
+      attempt,
+      host: placement?.host ?? null,
+      backend: placement?.backend ?? null,
+      startedAt: this.startedAt,
+      endedAt,
+      timings: recordTimings(this.startedAt, endedAt, measured),
+    };
+    try {
+      return await concludeActivity(result.outcome).conclude({ request, attempt, result });
+    } catch (error) {
+      log.error('the store did not take the terminal record; this history has it', { error: String(error) });
+      return { ...result, trajectory: null, policyVersions: report?.policyVersions ?? null };
+    }
+  }
+
+  private receipt(): CancelReceipt | null {
+    if (!this.cancelled) return null;
+    const { reason, stage, at } = this.cancelled;
+    return {
+      reason,
+      stage,
+      turn: this.report?.cancel?.turn ?? null,
+      llmAborted: this.report?.cancel?.llmAborted ?? false,
+      processesKilled: this.report?.processesKilled ?? this.released?.processesKilled ?? 0,
+      sandboxReleased: !this.placement || this.report !== undefined || this.released !== undefined,
+      ms: Date.now() - at,
+    };
+  }
+
+  private cancel(reason: CancelReason | undefined): void {
+    if (!reason || !CANCEL_REASONS.includes(reason)) {
+      log.warn('a cancel signal without a known reason is ignored', { reason, known: CANCEL_REASONS });
+      return;
+    }
+    if (this.cancelled || this.stage === 'ended') return;
+    this.cancelled = { reason, stage: this.stage, at: Date.now() };
+    this.scope.cancel();
+    // The run stage would hear of it with its next heartbeat; its host tells it now.
+    const { placement } = this;
+    if (this.stage !== 'run' || !placement) return;
+    CancellationScope.nonCancellable(() =>
+      controlOf(placement, `abort: ${reason}`).abort({ sandboxId: placement.sandboxId, reason }),
+    ).catch((error) => log.warn('the host did not take the abort', { error: String(error) }));
+  }
+
+  private enter(stage: Stage, details: string): void {
+    this.stage = stage;
+    const host = this.placement?.host;
+    upsertSearchAttributes([
+      { key: ATTRIBUTES.stage, value: stage },
+      ...(stage === 'run' && host ? [{ key: ATTRIBUTES.host, value: host }] : []),
+    ]);
+    setCurrentDetails(`**${stage}** (attempt ${this.attempt}): ${details}`);
+  }
+
+  private end(result: RolloutResult): void {
+    this.stage = 'ended';
+    upsertSearchAttributes([
+      { key: ATTRIBUTES.stage, value: 'ended' },
+      { key: ATTRIBUTES.outcome, value: result.outcome },
+      ...(result.reward ? [{ key: ATTRIBUTES.reward, value: result.reward.total }] : []),
+      ...(result.policyVersions ? [{ key: ATTRIBUTES.policyVersion, value: result.policyVersions[0] }] : []),
+    ]);
+    setCurrentDetails(summaryOf(result));
+  }
+
+  private status(): RolloutStatus {
+    return {
+      stage: this.stage,
+      attempt: this.attempt,
+      host: this.placement?.host ?? null,
+      cancelRequested: this.cancelled?.reason ?? null,
+      retried: this.retried.map((failure) => failure.type),
+    };
+  }
+}
+
+/** Thrown within the workflow when the run stage was ended by a cancellation. */
+class RunAborted extends Error {
+  readonly reason: CancelReason;
+
+  constructor(reason: CancelReason) {
+    super(`run aborted: ${reason}`);
+    this.reason = reason;
+  }
+}
+
+/** Waits 1, 2, 4, … s, at most 30 s, so that what failed has time to come back. */
+function backOff(tries: number): Promise<void> {
+  return sleep(Math.min(1000 * 2 ** (tries - 1), 30_000));
+}
+
+/** The end of a rollout in Markdown, for the Temporal UI. */
+function summaryOf(result: RolloutResult): string {
+  const lines = [`**${result.outcome}**`];
+  if (result.reward) lines.push(`reward ${result.reward.total}`);
+  if (result.truncation) lines.push(`truncated: ${result.truncation}`);
+  if (result.cancel) lines.push(`cancelled: ${result.cancel.reason} in ${result.cancel.stage}`);
+  if (result.failure) lines.push(`${result.failure.type}: ${result.failure.message}`);
+  if (result.trajectory) {
+    const { turns, promptTokens, sampledTokens, uri } = result.trajectory;
+    lines.push(`${turns} turns, ${promptTokens} prompt and ${sampledTokens} sampled tokens`, `\`${uri}\``);
+  }
+  return lines.join('  \n');
+}

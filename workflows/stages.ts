@@ -1,0 +1,84 @@
+import { ActivityCancellationType, type ActivityOptions, proxyActivities } from '@temporalio/workflow';
+import { evalQueue, initQueue } from '../contracts/queues.ts';
+import type { RolloutRequest } from '../contracts/request.ts';
+import type {
+  ControlActivities,
+  EvaluateActivities,
+  InitActivities,
+  Placement,
+  RunActivities,
+} from '../contracts/stages.ts';
+
+/** Seconds that a run may take beyond its deadline to hand its results over. */
+const HAND_OVER_SECONDS = 120;
+
+/** Every stage: the workflow alone tries again, and a cancelled stage says what it left behind. */
+function stageOptions(request: RolloutRequest): ActivityOptions {
+  return {
+    retry: { maximumAttempts: 1 },
+    heartbeatTimeout: `${request.heartbeatTimeoutSeconds}s`,
+    cancellationType: ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+  };
+}
+
+/** Init waits on a shared queue for any host with room. */
+export function initStage(request: RolloutRequest): InitActivities {
+  return proxyActivities<InitActivities>({
+    ...stageOptions(request),
+    taskQueue: initQueue(),
+    scheduleToStartTimeout: `${request.deadlines.queueSeconds}s`,
+    startToCloseTimeout: `${request.deadlines.initSeconds}s`,
+    summary: `${request.task.handler} ${request.task.id} · sample ${request.sample}`,
+  });
+}
+
+/**
+ * Run follows the sandbox to its host's queue. A host that does not take its task soon is lost; it had room
+ * for the sandbox, so this is no wait for capacity. The activity keeps its own deadline and grades what
+ * exists; the server's timeout is for one that cannot.
+ */
+export function runStage(request: RolloutRequest, placement: Placement): RunActivities {
+  return proxyActivities<RunActivities>({
+    ...stageOptions(request),
+    taskQueue: placement.runQueue,
+    scheduleToStartTimeout: `${request.hostLostSeconds}s`,
+    startToCloseTimeout: `${request.deadlines.runSeconds + HAND_OVER_SECONDS}s`,
+    summary: `on ${placement.host} in ${placement.backend}`,
+  });
+}
+
+/** Evaluate takes what it needs from the store, on any machine. */
+export function evaluateStage(request: RolloutRequest, summary: string): EvaluateActivities {
+  return proxyActivities<EvaluateActivities>({
+    ...stageOptions(request),
+    taskQueue: evalQueue(),
+    scheduleToStartTimeout: `${request.deadlines.queueSeconds}s`,
+    startToCloseTimeout: `${request.deadlines.evaluateSeconds}s`,
+    summary,
+  });
+}
+
+/**
+ * Commands to the sandbox's host. The server retries these, for a while: a host that stays away has taken
+ * its sandboxes with it.
+ */
+export function controlOf(placement: Placement, summary: string): ControlActivities {
+  return proxyActivities<ControlActivities>({
+    taskQueue: placement.controlQueue,
+    startToCloseTimeout: '30s',
+    scheduleToCloseTimeout: '60s',
+    retry: { initialInterval: '1s', maximumInterval: '10s' },
+    summary,
+  });
+}
+
+/** Keeps the terminal record of a rollout that was not graded. A full disk may be freed: try for long. */
+export function concludeActivity(summary: string): Pick<EvaluateActivities, 'conclude'> {
+  return proxyActivities<EvaluateActivities>({
+    taskQueue: evalQueue(),
+    startToCloseTimeout: '30s',
+    scheduleToCloseTimeout: '10m',
+    retry: { initialInterval: '1s', maximumInterval: '30s' },
+    summary,
+  });
+}
