@@ -39,17 +39,22 @@ test('processes that take the same lock never work at the same time', async (t) 
 
 test('who waits is told for whom, and goes on when the owner has failed', async (t) => {
   const lock = path.join(temporaryFolder(t), 'lock');
-  let release;
-  const held = new Promise((_resolve, reject) => {
-    release = reject;
+  let fail;
+  let first;
+  await new Promise((inside) => {
+    first = withLock(lock, () => {
+      inside();
+      return new Promise((_resolve, reject) => {
+        fail = reject;
+      });
+    });
   });
-  const first = withLock(lock, () => held);
   const waits = new Promise((resolve) => {
     const second = withLock(lock, async () => 'done', { onWait: (owner) => resolve({ owner, second }) });
   });
   const { owner, second } = await waits;
   assert.equal(owner, `process ${process.pid} on ${os.hostname()}`);
-  release(new Error('no disk'));
+  fail(new Error('no disk'));
   await assert.rejects(first, /no disk/);
   assert.equal(await second, 'done');
 });
