@@ -1,0 +1,265 @@
+import assert from 'node:assert/strict';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { after, before, beforeEach, test } from 'node:test';
+import { WorkflowFailedError } from '@temporalio/client';
+import { historyToJSON } from '@temporalio/common/lib/proto-utils.js';
+import { RolloutClient } from '../../client/rollout-client.ts';
+import { loadConfig } from '../../config/load.ts';
+import { SEARCH_ATTRIBUTES } from '../../contracts/search-attributes.ts';
+import { startTestServer, type TestServer } from '../support/temporal.ts';
+import { fail, placement, report, startScriptedWorkers, untilCancelled, usual } from './scripted.ts';
+
+let server: TestServer;
+let workers: Awaited<ReturnType<typeof startScriptedWorkers>>;
+let client: RolloutClient;
+
+before(async () => {
+  server = await startTestServer();
+  workers = await startScriptedWorkers(server.address);
+  client = await RolloutClient.connect(
+    loadConfig({ env: {}, flags: { temporal: { address: server.address } } }),
+  );
+});
+after(async () => {
+  await client?.close();
+  await workers?.stop();
+  await server?.stop();
+});
+beforeEach(() => {
+  Object.assign(workers.script, usual);
+  workers.calls.length = 0;
+});
+
+const input = (rolloutId: string) => ({
+  rolloutId,
+  task: { handler: 'math', id: 'task-1', data: { question: 'q', answer: '1' } },
+  batchId: 'batch-1',
+  attempts: { rollout: 2, stage: 3 },
+  hostLostSeconds: 1,
+});
+
+/** Scheduled activities of a rollout's history, and with KEEP_HISTORIES the history itself as a fixture. */
+async function eventsOf(rolloutId: string): Promise<string[]> {
+  const history = await client.temporal.workflow.getHandle(rolloutId).fetchHistory();
+  if (process.env.KEEP_HISTORIES) {
+    mkdirSync(process.env.KEEP_HISTORIES, { recursive: true });
+    writeFileSync(path.join(process.env.KEEP_HISTORIES, `${rolloutId}.json`), historyToJSON(history));
+  }
+  return (history.events ?? []).flatMap((event) =>
+    event.activityTaskScheduledEventAttributes
+      ? [
+          `${event.activityTaskScheduledEventAttributes.activityType?.name}@${event.activityTaskScheduledEventAttributes.taskQueue?.name}`,
+        ]
+      : [],
+  );
+}
+
+test('three stages on three queues, and the record is returned', async () => {
+  const result = await client.execute(input('completed'));
+  assert.equal(result.outcome, 'completed');
+  assert.deepEqual(result.reward, { total: 0.5, parts: { correct: 0.5 } });
+  assert.deepEqual(await eventsOf('completed'), [
+    'init@rollouts-init',
+    'run@rollouts-run-host-a',
+    'evaluate@rollouts-eval',
+  ]);
+  const { typedSearchAttributes: attributes } = await client.temporal.workflow
+    .getHandle('completed')
+    .describe();
+  assert.equal(attributes.get(SEARCH_ATTRIBUTES.taskKind), 'math');
+  assert.equal(attributes.get(SEARCH_ATTRIBUTES.taskId), 'task-1');
+  assert.equal(attributes.get(SEARCH_ATTRIBUTES.batchId), 'batch-1');
+  assert.equal(attributes.get(SEARCH_ATTRIBUTES.stage), 'ended');
+  assert.equal(attributes.get(SEARCH_ATTRIBUTES.outcome), 'completed');
+  assert.equal(attributes.get(SEARCH_ATTRIBUTES.reward), 0.5);
+  assert.equal(attributes.get(SEARCH_ATTRIBUTES.host), 'host-a');
+  assert.equal(attributes.get(SEARCH_ATTRIBUTES.policyVersion), 3);
+});
+
+test('the same id is one rollout, however often it is started', async () => {
+  const results = await Promise.all([1, 2, 3].map(() => client.execute(input('same-id'))));
+  assert.equal(new Set(results.map((result) => result.workflowRunId)).size, 1);
+  assert.equal((await client.execute(input('same-id'))).workflowRunId, results[0]?.workflowRunId);
+  assert.deepEqual(workers.calls, ['init', 'run', 'evaluate']);
+});
+
+test('what may come back is tried again in the same sandbox, and recorded', async () => {
+  let tries = 0;
+  workers.script.run = async () => (++tries < 3 ? fail('LlmUnreachable', 'down') : report);
+  const result = await client.execute(input('stage-retry'));
+  assert.equal(result.outcome, 'completed');
+  assert.equal(result.attempt, 1);
+  assert.deepEqual(
+    result.retried.map(({ type, stage, message, attempt }) => [type, stage, message, attempt]),
+    [
+      ['LlmUnreachable', 'run', 'down', 1],
+      ['LlmUnreachable', 'run', 'down', 1],
+    ],
+  );
+  await eventsOf('stage-retry');
+  assert.deepEqual(workers.calls, ['init', 'run', 'run', 'run', 'evaluate']);
+});
+
+test('a lost sandbox is a new attempt from init', async () => {
+  const attempts: number[] = [];
+  workers.script.run = async ({ attempt }) => {
+    attempts.push(attempt);
+    return attempt === 1 ? fail('SandboxLost') : report;
+  };
+  const result = await client.execute(input('new-attempt'));
+  assert.equal(result.outcome, 'completed');
+  assert.equal(result.attempt, 2);
+  assert.deepEqual(attempts, [1, 2]);
+  await eventsOf('new-attempt');
+  assert.deepEqual(workers.calls, ['init', 'run', 'release', 'init', 'run', 'evaluate']);
+});
+
+test('a host whose queue nobody takes from is lost, and the rollout begins again elsewhere', async () => {
+  workers.script.init = async ({ attempt }) =>
+    attempt === 1 ? { ...placement, host: 'gone', runQueue: 'rollouts-run-gone' } : placement;
+  const result = await client.execute(input('host-lost'));
+  assert.equal(result.outcome, 'completed');
+  assert.deepEqual(
+    result.retried.map(({ type }) => type),
+    ['HostLost'],
+  );
+  assert.equal(result.host, 'host-a');
+});
+
+test('what no retry helps fails with the record in the failure, its sandbox released', async () => {
+  workers.script.run = async () => fail('LlmRejected', 'too long');
+  const result = await client.execute(input('failed'));
+  assert.equal(result.outcome, 'failed');
+  assert.equal(result.reward, null);
+  assert.deepEqual(
+    { ...result.failure },
+    { type: 'LlmRejected', stage: 'run', cause: 'infrastructure', message: 'too long', attempt: 1 },
+  );
+  await eventsOf('failed');
+  assert.deepEqual(workers.calls, ['init', 'run', 'release', 'conclude']);
+  await assert.rejects(client.temporal.workflow.getHandle('failed').result(), WorkflowFailedError);
+});
+
+test('a grader that crashes is a failure of evaluate, never a reward', async () => {
+  workers.script.evaluate = async () => fail('GraderFailed', 'segfault');
+  const result = await client.execute(input('grader'));
+  assert.equal(result.outcome, 'failed');
+  assert.equal(result.failure?.stage, 'evaluate');
+  assert.equal(result.reward, null);
+  assert.deepEqual(workers.calls, ['init', 'run', 'evaluate', 'evaluate', 'evaluate', 'conclude']);
+});
+
+test('a stage that outlives its deadline is named', async () => {
+  workers.script.init = () => untilCancelled();
+  const result = await client.execute({ ...input('deadline'), deadlines: { initSeconds: 1 } });
+  assert.equal(result.failure?.type, 'StageDeadline');
+  assert.equal(result.failure?.stage, 'init');
+});
+
+test('cancel during run reaches the host at once and returns a receipt', async () => {
+  let started!: () => void;
+  const running = new Promise<void>((resolve) => {
+    started = resolve;
+  });
+  let abort!: () => void;
+  workers.script.run = async () => {
+    started();
+    await new Promise<void>((resolve) => {
+      abort = resolve;
+    });
+    return { ...report, ended: 'aborted', cancel: { reason: 'stale', llmAborted: true, turn: 1 } };
+  };
+  workers.script.abort = async () => abort();
+  await client.start(input('cancel-run'));
+  await running;
+  await client.cancel('cancel-run', 'stale');
+  const result = await client.result('cancel-run');
+  assert.equal(result.outcome, 'cancelled');
+  const { ms, ...receipt } = result.cancel ?? { ms: -1 };
+  assert.ok(ms >= 0);
+  assert.deepEqual(receipt, {
+    reason: 'stale',
+    stage: 'run',
+    turn: 1,
+    llmAborted: true,
+    processesKilled: 1,
+    sandboxReleased: true,
+  });
+  await eventsOf('cancel-run');
+  assert.deepEqual(workers.calls, ['init', 'run', 'abort', 'conclude']);
+});
+
+test('Temporal’s own cancel takes the same path, in any stage', async () => {
+  for (const stage of ['init', 'evaluate'] as const) {
+    let started!: () => void;
+    const running = new Promise<void>((resolve) => {
+      started = resolve;
+    });
+    Object.assign(workers.script, usual, {
+      [stage]: () => {
+        started();
+        return untilCancelled();
+      },
+    });
+    const id = `cancel-${stage}`;
+    await client.start(input(id));
+    await running;
+    await client.temporal.workflow.getHandle(id).cancel();
+    const result = await client.result(id);
+    assert.equal(result.outcome, 'cancelled', stage);
+    assert.equal(result.cancel?.reason, 'user');
+    assert.equal(result.cancel?.stage, stage);
+    assert.equal(result.cancel?.sandboxReleased, true);
+    assert.equal(result.reward, null);
+    await eventsOf(id);
+  }
+});
+
+test('cancel while the run waits for a worker releases the sandbox', async () => {
+  workers.script.init = async () => ({ ...placement, runQueue: 'rollouts-run-nobody' });
+  await client.start({ ...input('cancel-queued'), hostLostSeconds: 600 });
+  await until(async () => (await client.status('cancel-queued')).stage === 'run');
+  await client.cancel('cancel-queued', 'batchComplete');
+  const result = await client.result('cancel-queued');
+  assert.equal(result.outcome, 'cancelled');
+  assert.equal(result.cancel?.sandboxReleased, true);
+  assert.equal(result.cancel?.processesKilled, 4);
+});
+
+test('a malformed cancel signal changes nothing; a second cancel neither', async () => {
+  let finish!: () => void;
+  workers.script.run = async () => {
+    await new Promise<void>((resolve) => {
+      finish = resolve;
+    });
+    return report;
+  };
+  await client.start(input('malformed'));
+  const handle = client.temporal.workflow.getHandle('malformed');
+  await until(async () => finish !== undefined);
+  for (const payload of [undefined, null, 'user', { reason: 'because' }, { reason: 1 }, []]) {
+    await handle.signal('cancel', payload);
+  }
+  assert.equal((await client.status('malformed')).cancelRequested, null);
+  finish();
+  assert.equal((await client.result('malformed')).outcome, 'completed');
+});
+
+test('a request that makes no sense is refused with the field’s name', async () => {
+  for (const [patch, field] of [
+    [{ limits: { maxTurns: -1 } }, /limits\.maxTurns/],
+    [{ deadlines: { runSeconds: 0 } }, /deadlines\.runSeconds/],
+    [{ rolloutId: 'a b' }, /rolloutId/],
+    [{ sampling: { temperature: -1 } }, /sampling\.temperature/],
+  ] as const) {
+    await assert.rejects(client.start({ ...input('bad'), ...patch }), (error: Error) => {
+      assert.match(error.message, field);
+      return true;
+    });
+  }
+});
+
+async function until(condition: () => Promise<boolean>): Promise<void> {
+  while (!(await condition())) await new Promise((resolve) => setTimeout(resolve, 50));
+}

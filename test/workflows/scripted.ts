@@ -1,0 +1,149 @@
+import { fileURLToPath } from 'node:url';
+import { ApplicationFailure, Context } from '@temporalio/activity';
+import { bundleWorkflowCode, DefaultLogger, NativeConnection, Runtime, Worker } from '@temporalio/worker';
+import { type FailureType, helpsInStage } from '../../contracts/failures.ts';
+import { controlQueue, evalQueue, initQueue, runQueue, WORKFLOW_QUEUE } from '../../contracts/queues.ts';
+import { recordIdentity, recordTimings } from '../../contracts/record.ts';
+import type {
+  ControlActivities,
+  EvaluateActivities,
+  InitActivities,
+  Placement,
+  RunActivities,
+  RunReport,
+} from '../../contracts/stages.ts';
+
+/**
+ * Stages that do what a test says: the workflow's decisions are under test here, against a real server. The
+ * real stages have tests of their own.
+ */
+export interface Script {
+  init: InitActivities['init'];
+  run: RunActivities['run'];
+  evaluate: EvaluateActivities['evaluate'];
+  conclude: EvaluateActivities['conclude'];
+  abort: ControlActivities['abort'];
+  release: ControlActivities['release'];
+}
+
+export const placement: Placement = {
+  host: 'host-a',
+  sandboxId: 'sandbox-1',
+  workspace: '/workspace',
+  backend: 'bubblewrap',
+  runQueue: runQueue('host-a'),
+  controlQueue: controlQueue('host-a'),
+  ms: 5,
+};
+
+export const report: RunReport = {
+  ended: 'finished',
+  cancel: null,
+  turns: 2,
+  tokens: 30,
+  policyVersions: [3, 3],
+  processesKilled: 1,
+  ms: 20,
+};
+
+/** What every stage does unless a test says otherwise. */
+export const usual: Script = {
+  init: async () => placement,
+  run: async () => report,
+  evaluate: async ({ request, attempt, record }) => ({
+    ...recordIdentity(request, Context.current().info.workflowExecution?.runId as string),
+    outcome: 'completed',
+    reward: { total: 0.5, parts: { correct: 0.5 } },
+    truncation: null,
+    cancel: null,
+    failure: null,
+    retried: record.retried,
+    attempt,
+    host: placement.host,
+    backend: placement.backend,
+    policyVersions: report.policyVersions,
+    trajectory: null,
+    startedAt: record.startedAt,
+    endedAt: new Date().toISOString(),
+    timings: recordTimings(record.startedAt, new Date().toISOString(), {
+      initMs: 1,
+      runMs: 1,
+      evaluateMs: 1,
+    }),
+  }),
+  conclude: async ({ result }) => ({ ...result, trajectory: null, policyVersions: null }),
+  abort: async () => {},
+  release: async () => ({ processesKilled: 4, problem: null }),
+};
+
+/** Throws a failure of the table as a stage would. */
+export function fail(type: FailureType, message: string = type): never {
+  throw ApplicationFailure.create({ type, message, nonRetryable: !helpsInStage(type) });
+}
+
+/** Resolves when the activity is cancelled; beats until then, since that is how it hears of it. */
+export async function untilCancelled(): Promise<never> {
+  const context = Context.current();
+  const beat = setInterval(() => context.heartbeat(), 100);
+  try {
+    return await context.cancelled;
+  } finally {
+    clearInterval(beat);
+  }
+}
+
+let bundle: ReturnType<typeof bundleWorkflowCode> | undefined;
+
+/** Runs workers on all queues with a script whose parts a test may replace while they run. */
+export async function startScriptedWorkers(address: string): Promise<{
+  script: Script;
+  calls: string[];
+  stop(): Promise<void>;
+}> {
+  try {
+    Runtime.install({ logger: new DefaultLogger('ERROR') });
+  } catch {
+    // one runtime per process: another test of this file has installed it
+  }
+  bundle ??= bundleWorkflowCode({
+    workflowsPath: fileURLToPath(new URL('../../workflows/index.ts', import.meta.url)),
+    logger: new DefaultLogger('ERROR'),
+  });
+  const connection = await NativeConnection.connect({ address });
+  const script: Script = { ...usual };
+  const calls: string[] = [];
+  const called = (name: keyof Script) => async (input: never) => {
+    calls.push(name);
+    return script[name](input);
+  };
+  const shared = {
+    connection,
+    maxHeartbeatThrottleInterval: '100ms' as const,
+    shutdownForceTime: '5s' as const,
+  };
+  const workers = [
+    await Worker.create({ ...shared, taskQueue: WORKFLOW_QUEUE, workflowBundle: await bundle }),
+    await Worker.create({ ...shared, taskQueue: initQueue(), activities: { init: called('init') } }),
+    await Worker.create({ ...shared, taskQueue: runQueue('host-a'), activities: { run: called('run') } }),
+    await Worker.create({
+      ...shared,
+      taskQueue: evalQueue(),
+      activities: { evaluate: called('evaluate'), conclude: called('conclude') },
+    }),
+    await Worker.create({
+      ...shared,
+      taskQueue: controlQueue('host-a'),
+      activities: { abort: called('abort'), release: called('release') },
+    }),
+  ];
+  const running = Promise.all(workers.map((worker) => worker.run()));
+  return {
+    script,
+    calls,
+    stop: async () => {
+      for (const worker of workers) worker.shutdown();
+      await running;
+      await connection.close();
+    },
+  };
+}
