@@ -1,6 +1,6 @@
 import { fileURLToPath } from 'node:url';
 import { NativeConnection, Worker, type WorkerOptions } from '@temporalio/worker';
-import { fencedParser } from '../activities/agent/parsers/fenced.ts';
+import { fenced } from '../activities/agent/parsers/fenced.ts';
 import { makeEvaluateActivities } from '../activities/evaluate.ts';
 import { loadHandlers } from '../activities/handlers/registry.ts';
 import { makeInitActivities } from '../activities/init.ts';
@@ -67,7 +67,7 @@ export async function makeWorkers(config: Config, roles: readonly Role[]): Promi
       Worker.create({
         ...shared,
         taskQueue: runQueue(config.derived.host),
-        activities: makeRunActivities({ handlers, sandboxes, policies, parser: fencedParser, store }),
+        activities: makeRunActivities({ handlers, sandboxes, policies, parser: fenced, store }),
         maxConcurrentActivityTaskExecutions: config.workers.runSlots,
       }),
     eval: () =>

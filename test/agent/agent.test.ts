@@ -1,0 +1,202 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { Agent, type Policy } from '../../activities/agent/agent.ts';
+import { LedgerWriter } from '../../activities/agent/ledger-writer.ts';
+import { fenced } from '../../activities/agent/parsers/fenced.ts';
+import { StopSwitch } from '../../activities/agent/stop.ts';
+import type { Tool } from '../../activities/tools/tool.ts';
+import { TokenSequence } from '../../activities/trajectory/tokens.ts';
+import type { LedgerRecord } from '../../contracts/ledger.ts';
+import type { GenerateRequest } from '../../contracts/llm.ts';
+import { Limits, Sampling } from '../../contracts/request.ts';
+
+const END = 0;
+const encode = (text: string) => [...text].map((letter) => letter.codePointAt(0) as number);
+const decode = (ids: readonly number[]) => String.fromCodePoint(...ids.filter((id) => id !== END));
+
+const echo: Tool = {
+  spec: {
+    name: 'echo',
+    description: '',
+    parameters: { type: 'object', properties: { text: { type: 'string' } }, required: ['text'] },
+    fence: { language: 'echo', argument: 'text' },
+  },
+  run: async () => assert.fail('tools are run by the test'),
+};
+
+interface Play {
+  replies: readonly string[];
+  records?: LedgerRecord[];
+  limits?: Partial<Limits>;
+  sampling?: Partial<Sampling>;
+  contextTokens?: number;
+  stop?: StopSwitch;
+  onGenerate?: (request: GenerateRequest, stop: StopSwitch) => void;
+  /** Throws before the record of this number is written: the worker dies there. */
+  dieBefore?: number;
+}
+
+/**
+ * Plays an agent whose letters are its tokens and whose replies are recorded, so that every token is known:
+ * reply n is what follows n tool results in the prompt, minus what of it is in the prompt already.
+ */
+async function play(given: Play) {
+  const records: LedgerRecord[] = given.records ?? [];
+  const stop = given.stop ?? new StopSwitch();
+  const ran: string[] = [];
+  const ledger = new LedgerWriter([...records], async (seq, record) => {
+    assert.equal(seq, records.length, 'records are appended in order');
+    if (seq === given.dieBefore) throw new Error('died');
+    records.push(structuredClone(record));
+  });
+  const policy: Policy = {
+    server: 'http://127.0.0.1:1',
+    policyVersion: 4,
+    contextTokens: given.contextTokens ?? 10_000,
+    identity: { name: 'letters', model_hash: 'a', tokenizer_hash: 'b', template_hash: 'c' },
+    generate: async (request, signal) => {
+      given.onGenerate?.(request, stop);
+      const prompt = decode(request.promptIds);
+      const turn = prompt.split('[tool]').length - 1;
+      const said = prompt.slice(prompt.lastIndexOf('[assistant]') + '[assistant]'.length);
+      const rest = [...encode((given.replies[turn] ?? '').slice(said.length)), END];
+      const most = signal.aborted ? 3 : request.maxTokens;
+      const ids = rest.slice(0, most);
+      const finish = signal.aborted ? 'abort' : rest.length <= most ? 'stop' : 'length';
+      return { ids, logprobs: ids.map(() => -0.5), finish };
+    },
+    text: async (ids) => decode(ids),
+    renderPrompt: async (messages) =>
+      encode(`${messages.map((message) => message.content).join('')}[assistant]`),
+    renderDelta: async (_sampled, messages) =>
+      encode(`${messages.map((message) => `[tool]${message.content}`).join('')}[assistant]`),
+  };
+  const agent = new Agent({
+    prompt: [{ role: 'user', content: 'task' }],
+    tools: [echo],
+    parser: fenced,
+    policy,
+    sampling: Sampling.parse(given.sampling ?? {}),
+    limits: Limits.parse(given.limits ?? {}),
+    ledger,
+    stop,
+    runTool: async (_tool, call) => {
+      ran.push(call.callId);
+      return {
+        callId: call.callId,
+        tool: call.tool,
+        status: 'ok',
+        exitCode: 0,
+        text: `<${call.arguments.text}>`,
+        ms: 0,
+      };
+    },
+    progress: () => {},
+  });
+  return { end: agent.run(), records, ran };
+}
+
+const replies = ['Let me see.\n```echo\none\n```', '```echo\ntwo\n```', 'done'];
+
+/** Times and durations differ between runs; everything else must not. */
+function comparable(records: readonly LedgerRecord[]) {
+  return records.map((record) => (record.kind === 'sampled' ? { ...record, startedAt: '', ms: 0 } : record));
+}
+
+test('turns follow each other as prompt, sampled tokens and delta, exactly', async () => {
+  const { end, records, ran } = await play({ replies });
+  assert.equal(await end, 'finished');
+  assert.deepEqual(ran, ['0.0', '1.0']);
+  const sequence = TokenSequence.fromLedger(records);
+  assert.equal(
+    sequence && decode(sequence.prompt),
+    'task[assistant]Let me see.\n```echo\none\n```[tool]<one>[assistant]```echo\ntwo\n```[tool]<two>[assistant]done',
+  );
+});
+
+test('a worker that dies before any record goes on to the same tokens, and repeats no recorded call', async () => {
+  const undisturbed = await play({ replies });
+  await undisturbed.end;
+  for (let dieBefore = 0; dieBefore < undisturbed.records.length; dieBefore++) {
+    const first = await play({ replies, dieBefore });
+    await assert.rejects(first.end, /died/);
+    const observed = first.records
+      .filter((record) => record.kind === 'observed')
+      .map(({ turn }) => `${turn}.0`);
+    const second = await play({ replies, records: first.records });
+    assert.equal(await second.end, 'finished');
+    assert.deepEqual(comparable(second.records), comparable(undisturbed.records));
+    assert.deepEqual(
+      second.ran.filter((callId) => observed.includes(callId)),
+      [],
+    );
+  }
+});
+
+test('a turn that is aborted keeps its tokens and is finished by the next run', async () => {
+  const first = await play({
+    replies,
+    onGenerate: (_request, stop) => stop.throw({ kind: 'shutdown' }),
+  });
+  await assert.rejects(first.end, { type: 'WorkerLost' });
+  assert.equal(first.records.at(-1)?.kind, 'sampled');
+  const second = await play({ replies, records: first.records });
+  assert.equal(await second.end, 'finished');
+  assert.deepEqual(second.ran, ['1.0', '2.0'], 'the call is read from both parts of the turn');
+  const whole = await play({ replies });
+  await whole.end;
+  assert.deepEqual(TokenSequence.fromLedger(second.records), TokenSequence.fromLedger(whole.records));
+});
+
+test('every cause of a stop ends the run as it should', async () => {
+  const stopped = async (cause: Parameters<StopSwitch['throw']>[0]) =>
+    (await play({ replies, onGenerate: (_request, stop) => stop.throw(cause) })).end;
+  assert.equal(await stopped({ kind: 'cancel', reason: 'stale' }), 'aborted');
+  assert.equal(await stopped({ kind: 'deadline' }), 'deadline');
+  await assert.rejects(stopped({ kind: 'superseded' }), { type: 'FenceRefused' });
+  await assert.rejects(stopped({ kind: 'lost', message: 'host' }), { type: 'SandboxLost' });
+});
+
+test('limits end the run with what they are called', async () => {
+  const ended = async (given: Omit<Play, 'replies'>) => (await play({ replies, ...given })).end;
+  assert.equal(await ended({ limits: { maxTurns: 1 } }), 'turns');
+  assert.equal(await ended({ limits: { maxTurns: 3 } }), 'finished');
+  assert.equal(await ended({ contextTokens: 30 }), 'context');
+  assert.equal(await ended({ limits: { maxTotalTokens: 30 } }), 'tokens');
+  assert.equal(
+    await (await play({ replies: ['a long story'], sampling: { maxTokensPerTurn: 4 } })).end,
+    'tokens',
+  );
+});
+
+test('no prompt is ever longer than the context leaves room for', async () => {
+  await fc.assert(
+    fc.asyncProperty(fc.integer({ min: 16, max: 120 }), async (contextTokens) => {
+      const { end, records } = await play({ replies, contextTokens });
+      await end;
+      const sampled = TokenSequence.fromLedger(
+        records.filter((record) => record.kind !== 'observed' || record !== records.at(-1)),
+      );
+      assert.ok((sampled?.length ?? 0) <= contextTokens || records.at(-1)?.kind === 'observed');
+    }),
+  );
+});
+
+test('a call that cannot be run goes back to the model with what is wrong', async () => {
+  const { end, records, ran } = await play({ replies: ['```echo\nnever closed', 'I see'] });
+  assert.equal(await end, 'finished');
+  assert.deepEqual(ran, []);
+  const observed = records.find((record) => record.kind === 'observed');
+  assert.equal(observed?.kind === 'observed' && observed.results[0]?.status, 'refused');
+  assert.match(observed?.kind === 'observed' ? (observed.messages[0]?.content ?? '') : '', /clos/i);
+});
+
+test('a prompt that would be encoded otherwise than it is recorded is refused', async () => {
+  const { end, records } = await play({ replies });
+  await end;
+  const begin = records[0];
+  assert.ok(begin?.kind === 'begin');
+  begin.promptIds[0] = 7;
+  await assert.rejects((await play({ replies, records: [begin] })).end, { type: 'LlmUnsuitable' });
+});
