@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { type LedgerLine, LedgerRecord } from './ledger.ts';
 import { CancelReason, RolloutId } from './request.ts';
 
 /** Isolation backends. `process` isolates nothing and is for development only. */
@@ -71,6 +72,15 @@ export type SandboxInfo = z.infer<typeof SandboxInfo>;
 /** POST /v1/sandboxes/:id/attach: takes the sandbox over; every older fence is refused from then on. */
 export const AttachSandbox = z.object({ workflowRunId: z.string().min(1), attempt: z.int().min(1) });
 export type AttachSandbox = z.infer<typeof AttachSandbox>;
+
+/** GET /v1/sandboxes/:id/ledger, and part of attach: everything recorded so far. */
+export const LedgerLines: z.ZodType<LedgerLine[]> = z.array(
+  z.object({ seq: z.int(), fence: z.int(), at: z.string(), record: LedgerRecord, hash: z.string() }),
+);
+
+/** Answer of attach: the sandbox under its new fence, and its ledger. */
+export const AttachResult = z.object({ info: SandboxInfo, ledger: LedgerLines });
+export type AttachResult = z.infer<typeof AttachResult>;
 
 /** POST /v1/sandboxes/:id/exec: one program, apart from the shells. */
 export const ExecRequest = z.object({
@@ -193,6 +203,9 @@ export const WatchEvent = z.discriminatedUnion('event', [
   z.object({ event: z.literal('lost'), message: z.string() }),
 ]);
 export type WatchEvent = z.infer<typeof WatchEvent>;
+
+/** POST /v1/sandboxes/:id/kill, /shells/:name/interrupt and /shells/:name/close. */
+export const FencedRequest = z.object({ fence: z.int().min(1) });
 
 /** POST /v1/sandboxes/:id/kill {fence}: every process of the sandbox but its first is dead when answered. */
 export const KillReceipt = z.object({ processesKilled: z.int(), ms: z.number() });

@@ -26,9 +26,9 @@ export interface ParsedLedger {
 }
 
 /**
- * Reads a ledger file. A last line that is torn (a crash in the middle of an append) is dropped: its append
- * was never answered.
- * @throws RolloutError StoreCorrupt, naming `name` and the line, when anything before that is altered
+ * Reads a ledger file. A last line without its newline (a crash in the middle of an append) is dropped: that
+ * append was never answered.
+ * @throws RolloutError StoreCorrupt, naming `name` and the line, when a whole line is altered
  */
 export function parseLedger(content: Buffer, name: string): ParsedLedger {
   const lines: LedgerLine[] = [];
@@ -36,14 +36,13 @@ export function parseLedger(content: Buffer, name: string): ParsedLedger {
   let start = 0;
   while (start < content.length) {
     const newline = content.indexOf(10, start);
-    const end = newline < 0 ? content.length : newline;
-    const problem = readLine(content.toString('utf8', start, end), lines.length, hash);
-    if (typeof problem === 'string' || newline < 0) {
-      if (newline < 0 || newline === content.length - 1) return { lines, validBytes: start };
-      throw new RolloutError('StoreCorrupt', `${name}, line ${lines.length + 1}: ${problem}`);
+    if (newline < 0) return { lines, validBytes: start };
+    const line = readLine(content.toString('utf8', start, newline), lines.length, hash);
+    if (typeof line === 'string') {
+      throw new RolloutError('StoreCorrupt', `${name}, line ${lines.length + 1}: ${line}`);
     }
-    lines.push(problem);
-    hash = problem.hash;
+    lines.push(line);
+    hash = line.hash;
     start = newline + 1;
   }
   return { lines, validBytes: start };

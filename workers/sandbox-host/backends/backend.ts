@@ -1,0 +1,72 @@
+import type { SandboxBackendName, SandboxSpec } from '../../../contracts/sandbox.ts';
+import type { ProcessInfo } from '../processes.ts';
+
+/** What a backend keeps apart, for people. */
+export interface Guarantees {
+  readonly network: boolean;
+  readonly files: boolean;
+  readonly processes: boolean;
+  readonly limits: string;
+}
+
+/** Whether a backend works on this machine. */
+export type Probe = { readonly works: true } | { readonly works: false; readonly why: string };
+
+/** A sandbox to be made. The folders exist, are empty, and belong to it alone. */
+export interface Creation {
+  readonly sandboxId: string;
+  /** Host folder that becomes the agent's workspace. */
+  readonly workspaceDir: string;
+  /** Host folder whose files the agent can read but not write: how commands reach its shells. */
+  readonly controlDir: string;
+  readonly spec: SandboxSpec;
+}
+
+/** A sandbox that runs. */
+export interface Handle {
+  readonly sandboxId: string;
+  /** The workspace and the control folder as seen inside. */
+  readonly workspace: string;
+  readonly control: string;
+  /** Processes of the host whose death ends the sandbox; recorded for the next host to clear. */
+  readonly anchors: readonly ProcessInfo[];
+  readonly spec: SandboxSpec;
+  /** Resolves when the sandbox's first process has ended, for whatever reason, with what is known. */
+  readonly ended: Promise<string>;
+}
+
+/** How to start, on the host, a program that runs inside a sandbox. */
+export interface Entry {
+  readonly file: string;
+  readonly args: string[];
+  readonly env: Record<string, string>;
+}
+
+/** What is to run inside, and where. */
+export interface Program {
+  readonly argv: readonly string[];
+  readonly cwd: string;
+  readonly environment: Readonly<Record<string, string>>;
+}
+
+/**
+ * One way to isolate. Everything that differs between ways is behind this interface; errors are RolloutErrors
+ * (SandboxFailed when a sandbox cannot be made).
+ */
+export interface Backend {
+  readonly name: SandboxBackendName;
+  readonly guarantees: Guarantees;
+  /** Tries it for real. */
+  probe(): Promise<Probe>;
+  create(creation: Creation): Promise<Handle>;
+  /** The host's side of running a program inside. Exit status and signal are those of the program. */
+  enter(handle: Handle, program: Program): Entry;
+  /** User id of the host that owns what runs inside; null: the host's own. Terminals are given to it. */
+  readonly ownerUid: number | null;
+  /** All processes inside but the first. */
+  processes(handle: Handle): ProcessInfo[];
+  /** Every process but the first is dead when this resolves; returns how many there were. */
+  killAll(handle: Handle): Promise<number>;
+  /** Every process is dead when this resolves; returns how many there were. Idempotent. */
+  destroy(handle: Handle): Promise<number>;
+}

@@ -1,0 +1,273 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { chownSync, existsSync, lstatSync, readFileSync, readlinkSync } from 'node:fs';
+import { messageOf, RolloutError } from '../../../contracts/failures.ts';
+import { WORKSPACE } from '../../../contracts/sandbox.ts';
+import { type ProcessInfo, pidNamespace, processIds, processInfo, signal } from '../processes.ts';
+import type { Backend, Creation, Entry, Handle, Probe, Program } from './backend.ts';
+import { type BwrapProgram, prepareBwrap } from './bwrap-program.ts';
+import { programEnvironment } from './environment.ts';
+import { etcFiles } from './etc.ts';
+import { launch } from './launcher.ts';
+import { runQuietly, untilDead } from './wait.ts';
+
+/**
+ * Owner of the sandboxes of a host that runs as root. As root itself, a process inside could still write
+ * what root owns and no namespace covers: most of /proc/sys, the modes of device nodes.
+ */
+const UNPRIVILEGED_ID = 65_534;
+
+const CONTROL = '/run/rollout';
+const HOME = '/root';
+
+/** First process of a sandbox: says that everything is mounted, then lives as long as the host holds its stdin. */
+const FIRST_PROCESS = ['/bin/bash', '--norc', '--noprofile', '-c', 'echo ready; read -r _'];
+
+/** In a mount namespace of its own, as root, shows `$3…` (pairs of source and name) as /tmp/<name>. */
+const STAGE = `
+set -e
+stage=$1; shift
+mount -t tmpfs -o mode=755 stage "$stage"
+while [ "$1" != -- ]; do
+  if [ -d "$1" ]; then mkdir "$stage/$2"; else : > "$stage/$2"; fi
+  mount --rbind "$1" "$stage/$2"
+  shift 2
+done
+shift
+mount --rbind "$stage" /tmp
+exec "$@"`;
+
+interface Sandbox extends Handle {
+  readonly outer: ChildProcess;
+  readonly first: ProcessInfo;
+  readonly namespace: string;
+}
+
+/** Namespaces of the kernel by way of bubblewrap: no root needed, about 10 ms to start. */
+export class BubblewrapBackend implements Backend {
+  readonly name = 'bubblewrap';
+  readonly guarantees = {
+    network: true,
+    files: true,
+    processes: true,
+    limits: 'rlimits per process; processes per sandbox',
+  };
+  readonly ownerUid = process.geteuid?.() === 0 ? UNPRIVILEGED_ID : null;
+  private readonly bwrapPath: string;
+  private readonly sharedDir: string;
+  private bwrap: BwrapProgram | undefined;
+
+  /** `sharedDir` holds files that all sandboxes see; it is written by {@link probe}. */
+  constructor(bwrapPath: string, sharedDir: string) {
+    this.bwrapPath = bwrapPath;
+    this.sharedDir = sharedDir;
+  }
+
+  async probe(): Promise<Probe> {
+    try {
+      this.bwrap = prepareBwrap(this.bwrapPath, this.sharedDir, this.ownerUid !== null);
+    } catch (error) {
+      return { works: false, why: `bubblewrap (${this.bwrapPath}) cannot be used: ${messageOf(error)}` };
+    }
+    const [file, args, env] = this.command(['--ro-bind', '/', '/', '--', '/bin/true'], []);
+    const trial = await runQuietly(file, args, env);
+    if (trial.ok) return { works: true };
+    return { works: false, why: `bubblewrap does not work here: ${trial.message}. ${userNamespaceAdvice()}` };
+  }
+
+  async create(creation: Creation): Promise<Handle> {
+    const { spec } = creation;
+    if (this.ownerUid !== null) chownSync(creation.workspaceDir, this.ownerUid, this.ownerUid);
+    const shown: [source: string, target: string, how: '--bind' | '--ro-bind'][] = [
+      [creation.workspaceDir, WORKSPACE, '--bind'],
+      [creation.controlDir, CONTROL, '--ro-bind'],
+      ...etcFiles(this.sharedDir).map(([source, target]): [string, string, '--ro-bind'] => [
+        source,
+        target,
+        '--ro-bind',
+      ]),
+      ...spec.binds.map(({ source, target }): [string, string, '--ro-bind'] => [source, target, '--ro-bind']),
+    ];
+    const missing = shown.find(([source]) => !existsSync(source));
+    if (missing) throw new RolloutError('SandboxFailed', `${missing[0]} does not exist on this host`);
+    const staged = this.ownerUid === null ? [] : shown.map(([source], index) => [source, `${index}`]);
+    const args = [
+      ...['--json-status-fd', '3'],
+      ...systemFolders(),
+      ...['--dir', '/etc', '--dir', '/var/tmp', '--proc', '/proc', '--dev', '/dev'],
+      ...['--size', String(spec.limits.memoryBytes), '--tmpfs', '/tmp'],
+      ...['--size', String(spec.limits.memoryBytes), '--tmpfs', HOME],
+      ...shown.flatMap(([source, target, how], index) => [
+        how,
+        staged[index] ? `/tmp/${index}` : source,
+        target,
+      ]),
+      ...['--remount-ro', '/', '--clearenv', '--hostname', 'sandbox', '--chdir', '/'],
+      ...['--', ...FIRST_PROCESS],
+    ];
+    const [file, argv, env] = this.command(args, staged.flat());
+    return start(creation, file, argv, env);
+  }
+
+  enter(handle: Handle, program: Program): Entry {
+    const { first } = handle as Sandbox;
+    const argv = [
+      ...this.asOwner(),
+      ...['/usr/bin/nsenter', '-t', String(first.pid), '-U', '-m', '-p', '-n', '-i', '-u'],
+      ...['--preserve-credentials', '--'],
+      ...['/usr/bin/setpriv', '--no-new-privs', '--bounding-set=-all', '--inh-caps=-all'],
+      ...launch(program.argv, program.cwd, handle.spec.limits),
+    ];
+    const [file, ...args] = argv as [string, ...string[]];
+    return { file, args, env: programEnvironment(handle.spec, HOME, program.environment) };
+  }
+
+  processes(handle: Handle): ProcessInfo[] {
+    const { first, namespace } = handle as Sandbox;
+    return processIds()
+      .filter((pid) => pid !== first.pid && pidNamespace(pid) === namespace)
+      .map(processInfo)
+      .filter((info) => info !== null && !info.zombie) as ProcessInfo[];
+  }
+
+  async killAll(handle: Handle): Promise<number> {
+    const before = this.processes(handle).length;
+    const deadline = performance.now() + 5000;
+    for (;;) {
+      // kill(-1) from inside is atomic, so that nothing forks away from it.
+      const { file, args, env } = this.enter(handle, {
+        argv: ['/bin/bash', '-c', 'kill -KILL -1'],
+        cwd: '/',
+        environment: {},
+      });
+      await runQuietly(file, args, env);
+      if (this.processes(handle).length === 0) return before;
+      if (performance.now() > deadline) {
+        throw new RolloutError('SandboxFailed', `processes of sandbox ${handle.sandboxId} do not die`);
+      }
+    }
+  }
+
+  async destroy(handle: Handle): Promise<number> {
+    const { first, outer } = handle as Sandbox;
+    if (outer.exitCode !== null || outer.signalCode !== null) return 0;
+    const count = this.processes(handle).length + 1;
+    // The kernel kills a PID namespace with its first process and lets nobody reap that one before the rest.
+    signal(first.pid, 'SIGKILL');
+    outer.stdin?.destroy();
+    await untilDead(outer, `sandbox ${handle.sandboxId}`);
+    return count;
+  }
+
+  /** Runs bubblewrap with `args`; `staged` are pairs of source and name, shown as /tmp/<name> to bubblewrap. */
+  private command(args: string[], staged: string[]): [string, string[], Record<string, string>] {
+    if (!this.bwrap) throw new RolloutError('Internal', 'probe() comes before everything else');
+    const bwrap = [
+      ...['--unshare-all', '--unshare-user', '--die-with-parent', '--uid', '0', '--gid', '0', '--as-pid-1'],
+      ...args,
+    ];
+    if (this.ownerUid === null) return [this.bwrap.file, bwrap, {}];
+    const argv = [
+      ...['--mount', '--propagation', 'private', '--', '/bin/sh', '-c', STAGE, 'stage'],
+      ...[this.bwrap.stage, this.bwrap.folder, 'tools', ...staged, '--', ...this.asOwner()],
+      ...['/usr/bin/env', 'LD_LIBRARY_PATH=/tmp/tools', '/tmp/tools/bwrap', ...bwrap],
+    ];
+    return ['/usr/bin/unshare', argv, { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' }];
+  }
+
+  private asOwner(): string[] {
+    if (this.ownerUid === null) return [];
+    return [
+      '/usr/bin/setpriv',
+      `--reuid=${this.ownerUid}`,
+      `--regid=${this.ownerUid}`,
+      '--clear-groups',
+      '--',
+    ];
+  }
+}
+
+/** Starts bubblewrap and waits until the sandbox stands. */
+async function start(
+  creation: Creation,
+  file: string,
+  argv: string[],
+  env: Record<string, string>,
+): Promise<Handle> {
+  // A process group of its own: the terminal's ^C is for the host, which ends sandboxes in order.
+  const outer = spawn(file, argv, { env, detached: true, stdio: ['pipe', 'pipe', 'pipe', 'pipe'] });
+  const [, stdout, stderr, status] = outer.stdio;
+  let errors = '';
+  let json = '';
+  stderr?.on('data', (chunk: Buffer) => {
+    errors = (errors + chunk).slice(-4096);
+  });
+  (status as NodeJS.ReadableStream).on('data', (chunk: Buffer) => {
+    json += chunk;
+  });
+  outer.stdin?.on('error', () => {}); // the sandbox ended first: `ended` tells
+  const ended = new Promise<string>((resolve) => {
+    outer.once('error', (error) => resolve(messageOf(error)));
+    outer.once('close', (code, name) =>
+      resolve(errors.trim() || `its first process ended (${name ?? code})`),
+    );
+  });
+  const ready = new Promise<void>((resolve) => stdout?.once('data', () => resolve()));
+  const failure = await Promise.race([ready, ended]);
+  if (failure !== undefined) {
+    throw new RolloutError('SandboxFailed', `bubblewrap could not make a sandbox: ${failure}`);
+  }
+  const pid = Number(/"child-pid": *([0-9]+)/.exec(json)?.[1]);
+  const [first, parent, namespace] = [processInfo(pid), processInfo(outer.pid ?? 0), pidNamespace(pid)];
+  if (!first || !parent || !namespace) {
+    outer.kill('SIGKILL');
+    throw new RolloutError('SandboxFailed', `the sandbox ended at once: ${await ended}`);
+  }
+  return {
+    sandboxId: creation.sandboxId,
+    workspace: WORKSPACE,
+    control: CONTROL,
+    spec: creation.spec,
+    anchors: [first, parent],
+    ended,
+    outer,
+    first,
+    namespace,
+  } as Sandbox;
+}
+
+/** /usr, and beside it what is a link into /usr here, or a folder of its own. */
+function systemFolders(): string[] {
+  const folders = ['/bin', '/sbin', '/lib', '/lib32', '/lib64', '/libx32'].filter((name) => existsSync(name));
+  return [
+    ...['--ro-bind', '/usr', '/usr'],
+    ...folders.flatMap((folder) =>
+      lstatSync(folder).isSymbolicLink()
+        ? ['--symlink', readlinkSync(folder), folder]
+        : ['--ro-bind', folder, folder],
+    ),
+  ];
+}
+
+/** Why user namespaces may be refused here, and what to do. */
+function userNamespaceAdvice(): string {
+  const setting = (file: string): string | null => {
+    try {
+      return readFileSync(file, 'latin1').trim();
+    } catch {
+      return null; // this kernel has no such setting
+    }
+  };
+  if (setting('/proc/sys/kernel/apparmor_restrict_unprivileged_userns') === '1') {
+    return (
+      'AppArmor forbids user namespaces to ordinary programs: install an AppArmor profile with `userns,` for ' +
+      'bwrap, or run `sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0`'
+    );
+  }
+  if (setting('/proc/sys/kernel/unprivileged_userns_clone') === '0') {
+    return 'The kernel forbids user namespaces: run `sudo sysctl kernel.unprivileged_userns_clone=1`';
+  }
+  if (setting('/proc/sys/user/max_user_namespaces') === '0') {
+    return 'The kernel forbids user namespaces: run `sudo sysctl user.max_user_namespaces=15000`';
+  }
+  return 'User namespaces may be forbidden here (in a container: allow unshare and mount in its seccomp profile)';
+}

@@ -1,0 +1,39 @@
+import type { SandboxLimits } from '../../../contracts/sandbox.ts';
+
+/**
+ * Runs inside, just before the program: closes every file descriptor above 2 (whatever launched the host may
+ * have left some open, and they would lead out of the sandbox), sets the limits, goes to the folder.
+ * Arguments: folder, limits as `ulimit` flags and values up to `--`, then the program.
+ */
+const SCRIPT = `
+for fd in /proc/self/fd/*; do fd=\${fd##*/}; ((fd > 2)) && eval "exec $fd>&-"; done
+cd -- "$1" || exit 125
+shift
+while [ "$1" != -- ]; do ulimit "$1" "$2" || exit 125; shift 2; done
+shift
+unset OLDPWD
+exec "$@"`;
+
+/** Seconds between the signal that a program may catch (SIGXCPU) and the one that it may not. */
+const CPU_GRACE_SECONDS = 2;
+
+/** The argv that runs `argv` in `cwd` under `limits`, from inside a sandbox. 125: folder or limit refused. */
+export function launch(
+  argv: readonly string[],
+  cwd: string,
+  limits: Omit<SandboxLimits, 'processes'> & { processes: number | null },
+): string[] {
+  // ulimit counts address space and file sizes in KiB blocks.
+  const kib = (bytes: number): string => String(Math.max(1, Math.floor(bytes / 1024)));
+  const flags = [
+    ['-v', kib(limits.memoryBytes)],
+    ['-f', kib(limits.fileBytes)],
+    ['-n', String(limits.openFiles)],
+    limits.processes === null ? [] : ['-u', String(limits.processes)],
+    ['-c', '0'],
+    // In this order: a hard limit cannot be below the soft one.
+    ['-St', String(limits.cpuSeconds)],
+    ['-Ht', String(limits.cpuSeconds + CPU_GRACE_SECONDS)],
+  ].flat();
+  return ['/bin/bash', '--norc', '--noprofile', '-c', SCRIPT, 'launch', cwd, ...flags, '--', ...argv];
+}

@@ -1,0 +1,114 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { messageOf, RolloutError } from '../../../contracts/failures.ts';
+import { type ProcessInfo, processIds, processInfo, signal, startedWith } from '../processes.ts';
+import type { Backend, Creation, Entry, Handle, Probe, Program } from './backend.ts';
+import { programEnvironment } from './environment.ts';
+import { launch } from './launcher.ts';
+import { untilDead } from './wait.ts';
+
+/** Marks every process of a sandbox, so that they can be found again. */
+const MARK = 'ROLLOUT_SANDBOX';
+
+/**
+ * First process: lives as long as the host holds its stdin; when that ends, it kills what carries the mark.
+ * It must outlive the host for that, and so carries no mark itself.
+ */
+const FIRST_PROCESS = `
+echo ready
+read -r _
+for _ in 1 2 3 4 5; do
+  for process in /proc/[0-9]*; do
+    if tr '\\0' '\\n' < "$process/environ" | grep -Fqx "$1"; then kill -KILL "\${process##*/}"; fi
+  done
+done 2>/dev/null`;
+
+interface Group extends Handle {
+  readonly outer: ChildProcess;
+}
+
+/**
+ * Plain processes of the host in a folder of their own: **no isolation at all**, for development only. What
+ * runs here can read and change all that the host's user can; a process that drops its environment is lost
+ * from sight.
+ */
+export class ProcessBackend implements Backend {
+  readonly name = 'process';
+  readonly guarantees = { network: false, files: false, processes: false, limits: 'rlimits per process' };
+  readonly ownerUid = null;
+
+  async probe(): Promise<Probe> {
+    return { works: true };
+  }
+
+  async create(creation: Creation): Promise<Handle> {
+    if (creation.spec.binds.length > 0) {
+      throw new RolloutError('SandboxFailed', 'the process backend shows the host as it is: it has no binds');
+    }
+    const args = ['--norc', '--noprofile', '-c', FIRST_PROCESS, 'first', mark(creation.sandboxId)];
+    const env = { PATH: '/usr/bin:/bin' };
+    const outer = spawn('/bin/bash', args, { env, detached: true, stdio: ['pipe', 'pipe', 'ignore'] });
+    outer.stdin.on('error', () => {}); // it ended first: `ended` tells
+    const ended = once(outer, 'exit').then(
+      ([code, name]) => `its first process ended (${name ?? code})`,
+      (error: unknown) => messageOf(error),
+    );
+    const failure = await Promise.race([once(outer.stdout, 'data').then(() => undefined), ended]);
+    const first = processInfo(outer.pid ?? 0);
+    if (failure !== undefined || !first) {
+      throw new RolloutError('SandboxFailed', `bash could not be started: ${failure ?? 'it ended'}`);
+    }
+    return {
+      sandboxId: creation.sandboxId,
+      workspace: creation.workspaceDir,
+      control: creation.controlDir,
+      spec: creation.spec,
+      anchors: [first],
+      ended,
+      outer,
+    } as Group;
+  }
+
+  enter(handle: Handle, program: Program): Entry {
+    // RLIMIT_NPROC would count all processes of the host's user, so it stays as it is.
+    const [file, ...args] = launch(program.argv, program.cwd, { ...handle.spec.limits, processes: null });
+    const env = programEnvironment(handle.spec, handle.workspace, program.environment);
+    return { file: file as string, args, env: { ...env, [MARK]: handle.sandboxId } };
+  }
+
+  processes(handle: Handle): ProcessInfo[] {
+    return processIds()
+      .filter((pid) => startedWith(pid, mark(handle.sandboxId)))
+      .map(processInfo)
+      .filter((info) => info !== null && !info.zombie) as ProcessInfo[];
+  }
+
+  async killAll(handle: Handle): Promise<number> {
+    const killed = new Set<number>();
+    const deadline = performance.now() + 5000;
+    for (let left = this.processes(handle); left.length > 0; left = this.processes(handle)) {
+      if (performance.now() > deadline) {
+        throw new RolloutError('SandboxFailed', `processes of sandbox ${handle.sandboxId} do not die`);
+      }
+      for (const { pid } of left) {
+        killed.add(pid);
+        signal(pid, 'SIGKILL');
+      }
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+    return killed.size;
+  }
+
+  async destroy(handle: Handle): Promise<number> {
+    const { outer } = handle as Group;
+    const killed = await this.killAll(handle);
+    if (outer.exitCode !== null || outer.signalCode !== null) return killed;
+    outer.kill('SIGKILL');
+    await untilDead(outer, `sandbox ${handle.sandboxId}`);
+    return killed + 1;
+  }
+}
+
+function mark(sandboxId: string): string {
+  return `${MARK}=${sandboxId}`;
+}

@@ -1,0 +1,181 @@
+import { randomBytes } from 'node:crypto';
+import { mkdir, rm } from 'node:fs/promises';
+import path from 'node:path';
+import { messageOf, RolloutError } from '../../contracts/failures.ts';
+import type {
+  AttachResult,
+  AttachSandbox,
+  CreateSandbox,
+  HostStats,
+  ReleaseReceipt,
+  SandboxInfo,
+  WatchEvent,
+} from '../../contracts/sandbox.ts';
+import type { Backend, Handle } from './backends/backend.ts';
+import { makeBackend } from './backends/choose.ts';
+import { Fences } from './fences.ts';
+import { type AttemptId, Attempts, refuse } from './ledger/attempts.ts';
+import { Ledger } from './ledger/ledger.ts';
+import { clearLeftOvers, recordAnchors, takeOwnership } from './left-overs.ts';
+import type { SandboxHostOptions } from './options.ts';
+import { type HostPaths, hostPaths } from './paths.ts';
+import { Sandbox } from './sandbox.ts';
+
+/** The sandboxes of one machine. Knows nothing of how it is called. */
+export class SandboxHost {
+  readonly options: SandboxHostOptions;
+  readonly paths: HostPaths;
+  private readonly backend: Backend;
+  private readonly fences: Fences;
+  private readonly sandboxes = new Map<string, Sandbox>();
+  /** The newest sandbox of each rollout. */
+  private readonly byRollout = new Map<string, Sandbox>();
+  private readonly turns = new Map<string, Promise<unknown>>();
+  private beingMade = 0;
+  private closed = false;
+
+  private constructor(options: SandboxHostOptions, paths: HostPaths, backend: Backend) {
+    this.options = options;
+    this.paths = paths;
+    this.backend = backend;
+    this.fences = new Fences(paths.epoch);
+  }
+
+  /**
+   * Takes the state folder over, clears what an earlier host left, and tries the backend.
+   * @throws RolloutError SandboxUnavailable with what to do about it
+   */
+  static async start(options: SandboxHostOptions): Promise<SandboxHost> {
+    const paths = hostPaths(options.stateDir);
+    await mkdir(paths.root, { recursive: true, mode: 0o700 });
+    takeOwnership(paths.root, paths.owner);
+    for (const folder of [paths.sandboxes, paths.ledgers, paths.shared]) {
+      await mkdir(folder, { recursive: true, mode: 0o700 });
+    }
+    const cleared = await clearLeftOvers(paths.sandboxes);
+    if (cleared.sandboxes > 0) options.logger.warn(cleared, 'cleared what an earlier sandbox host left');
+    const backend = makeBackend(options, paths);
+    const probe = await backend.probe();
+    if (!probe.works) throw new RolloutError('SandboxUnavailable', probe.why);
+    return new SandboxHost(options, paths, backend);
+  }
+
+  /** @throws RolloutError FenceRefused, SandboxLost, SandboxFailed (no room, or it cannot be made), LedgerFailed */
+  create(request: CreateSandbox): Promise<SandboxInfo> {
+    return this.inTurn(request.rolloutId, async () => {
+      const { rolloutId, workflowRunId, attempt } = request;
+      const id = { workflowRunId, attempt };
+      const live = this.byRollout.get(rolloutId);
+      if (live) {
+        const refusal = refuse([live.attempt], id);
+        if (refusal) throw refusal;
+        if (live.attempt.workflowRunId === workflowRunId && live.attempt.attempt === attempt) {
+          return live.takeOver(this.fences.issue());
+        }
+      }
+      const attempts = new Attempts(this.paths.ledgers, rolloutId);
+      await attempts.begin(id);
+      if (live) await this.remove(live, { event: 'superseded' });
+      const sandbox = await this.make(request, id, attempts.ledgerFile(id));
+      this.sandboxes.set(sandbox.sandboxId, sandbox);
+      this.byRollout.set(rolloutId, sandbox);
+      return sandbox.takeOver(this.fences.issue());
+    });
+  }
+
+  /** @throws RolloutError SandboxLost, FenceRefused (not the attempt that this sandbox was made for) */
+  async attach(sandboxId: string, { workflowRunId, attempt }: AttachSandbox): Promise<AttachResult> {
+    const sandbox = this.get(sandboxId);
+    const { attempt: own } = sandbox;
+    if (own.workflowRunId !== workflowRunId || own.attempt !== attempt) {
+      const whose = `attempt ${own.attempt} of run ${own.workflowRunId}`;
+      throw new RolloutError('FenceRefused', `sandbox ${sandboxId} belongs to ${whose}`);
+    }
+    const info = sandbox.takeOver(this.fences.issue());
+    return { info, ledger: await sandbox.readLedger() };
+  }
+
+  /** @throws RolloutError SandboxLost if there is no such sandbox (any more) */
+  get(sandboxId: string): Sandbox {
+    const sandbox = this.sandboxes.get(sandboxId);
+    if (!sandbox) throw new RolloutError('SandboxLost', `there is no sandbox ${sandboxId} on this host`);
+    return sandbox;
+  }
+
+  /** Idempotent. @throws RolloutError SandboxFailed if its processes do not die */
+  async release(sandboxId: string): Promise<ReleaseReceipt> {
+    const started = performance.now();
+    const sandbox = this.sandboxes.get(sandboxId);
+    const processesKilled = sandbox ? await this.remove(sandbox, { event: 'released' }) : 0;
+    return { released: true, processesKilled, ms: performance.now() - started };
+  }
+
+  stats(): HostStats {
+    return {
+      host: this.options.host,
+      backend: this.backend.name,
+      sandboxes: this.sandboxes.size + this.beingMade,
+      capacity: this.options.capacity,
+      pid: process.pid,
+    };
+  }
+
+  /** Ends all sandboxes. */
+  async close(): Promise<void> {
+    this.closed = true;
+    await Promise.allSettled(this.turns.values()); // those who asked have the errors
+    const message = 'the sandbox host stops';
+    await Promise.all(
+      [...this.sandboxes.values()].map((one) => this.remove(one, { event: 'lost', message })),
+    );
+    await rm(this.paths.owner, { force: true });
+  }
+
+  private async remove(sandbox: Sandbox, event: WatchEvent): Promise<number> {
+    const count = await sandbox.end(event);
+    this.sandboxes.delete(sandbox.sandboxId);
+    if (this.byRollout.get(sandbox.rolloutId) === sandbox) this.byRollout.delete(sandbox.rolloutId);
+    return count;
+  }
+
+  private async make(request: CreateSandbox, attempt: AttemptId, ledgerFile: string): Promise<Sandbox> {
+    const { capacity, host } = this.options;
+    if (this.closed) throw new RolloutError('SandboxFailed', 'the sandbox host stops');
+    if (this.sandboxes.size + this.beingMade >= capacity) {
+      throw new RolloutError('SandboxFailed', `host ${host} is full: it has ${capacity} sandboxes`);
+    }
+    this.beingMade++;
+    const sandboxId = `sb-${randomBytes(8).toString('hex')}`;
+    const folder = path.join(this.paths.sandboxes, sandboxId);
+    const [workspaceDir, controlDir] = [path.join(folder, 'workspace'), path.join(folder, 'control')];
+    let handle: Handle | undefined;
+    try {
+      for (const each of [workspaceDir, controlDir]) await mkdir(each, { recursive: true });
+      handle = await this.backend.create({ sandboxId, workspaceDir, controlDir, spec: request.spec });
+      await recordAnchors(folder, handle.anchors);
+      const ledger = await Ledger.open(ledgerFile);
+      const { rolloutId } = request;
+      const { backend } = this;
+      return new Sandbox({ rolloutId, attempt, host, backend, handle, ledger, folder, controlDir });
+    } catch (error) {
+      if (handle) await this.backend.destroy(handle);
+      await rm(folder, { recursive: true, force: true });
+      if (error instanceof RolloutError) throw error;
+      throw new RolloutError('SandboxFailed', messageOf(error), { cause: error });
+    } finally {
+      this.beingMade--;
+    }
+  }
+
+  /** What concerns one rollout happens one after the other. */
+  private inTurn<T>(rolloutId: string, task: () => Promise<T>): Promise<T> {
+    const result = (this.turns.get(rolloutId) ?? Promise.resolve()).then(task);
+    const settled = result
+      .catch(() => {}) // its caller has the error
+      .then(() => {
+        if (this.turns.get(rolloutId) === settled) this.turns.delete(rolloutId);
+      });
+    this.turns.set(rolloutId, settled);
+    return result;
+  }
+}

@@ -1,0 +1,96 @@
+import { existsSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { chmod, lstat, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { RolloutError } from '../../contracts/failures.ts';
+import { type ProcessInfo, processInfo, signal } from './processes.ts';
+
+/** A process named for good: an id alone may be given to another. */
+type ProcessName = Pick<ProcessInfo, 'pid' | 'startTicks'>;
+
+/** Milliseconds that killed processes may take to be gone. */
+const DEATH_MS = 5000;
+
+/**
+ * Marks `root` as this process's.
+ * @throws RolloutError SandboxUnavailable when another process that lives holds it
+ */
+export function takeOwnership(root: string, ownerFile: string): void {
+  const owner = existsSync(ownerFile) ? readNames(readFileSync(ownerFile, 'utf8')) : [];
+  const other = owner.find(isAlive);
+  if (other) {
+    throw new RolloutError(
+      'SandboxUnavailable',
+      `the sandbox host with process id ${other.pid} already holds ${root}: stop it, or set another stateDir`,
+    );
+  }
+  writeFileSync(`${ownerFile}.new`, JSON.stringify([processInfo(process.pid)]), { mode: 0o600 });
+  renameSync(`${ownerFile}.new`, ownerFile);
+}
+
+/** Notes which processes hold a sandbox, for the next host to find if this one dies. */
+export async function recordAnchors(folder: string, anchors: readonly ProcessInfo[]): Promise<void> {
+  await writeFile(path.join(folder, 'processes.json'), JSON.stringify(anchors), { mode: 0o600 });
+}
+
+/**
+ * Kills and removes the sandboxes that an earlier host left. Only what it had recorded as its own.
+ * @throws RolloutError SandboxUnavailable if a process does not die
+ */
+export async function clearLeftOvers(
+  sandboxesDir: string,
+): Promise<{ sandboxes: number; processes: number }> {
+  const names = await readdir(sandboxesDir);
+  let processes = 0;
+  for (const name of names) {
+    const folder = path.join(sandboxesDir, name);
+    const recorded = path.join(folder, 'processes.json');
+    const anchors = existsSync(recorded) ? readNames(await readFile(recorded, 'utf8')) : [];
+    for (const anchor of anchors.filter(isAlive)) {
+      processes++;
+      signal(anchor.pid, 'SIGKILL');
+    }
+    const deadline = performance.now() + DEATH_MS;
+    while (anchors.some(isAlive)) {
+      if (performance.now() > deadline) {
+        throw new RolloutError('SandboxUnavailable', `processes of left-over sandbox ${name} do not die`);
+      }
+      await delay(10);
+    }
+    await removeTree(folder);
+  }
+  return { sandboxes: names.length, processes };
+}
+
+/** Removes a folder that nothing runs in, whatever modes its folders were given. */
+export async function removeTree(folder: string): Promise<void> {
+  try {
+    await rm(folder, { recursive: true, force: true });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EACCES') throw error;
+    await openUp(folder);
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+async function openUp(folder: string): Promise<void> {
+  await chmod(folder, 0o700);
+  for (const entry of await readdir(folder, { withFileTypes: true })) {
+    // Not by what the entry says alone: chmod would follow a symlink.
+    const child = path.join(folder, entry.name);
+    if (entry.isDirectory() && (await lstat(child)).isDirectory()) await openUp(child);
+  }
+}
+
+function isAlive(name: ProcessName): boolean {
+  const info = processInfo(name.pid);
+  return info !== null && !info.zombie && info.startTicks === name.startTicks;
+}
+
+function readNames(text: string): ProcessName[] {
+  try {
+    return JSON.parse(text) as ProcessName[];
+  } catch {
+    return []; // torn by a crash
+  }
+}

@@ -1,0 +1,16 @@
+import type { Logger } from 'pino';
+import type { SandboxBackendName } from '../../contracts/sandbox.ts';
+
+/** Everything a sandbox host is started with. */
+export interface SandboxHostOptions {
+  /** Folder of the host's state; the host keeps to its subfolder `host`. */
+  readonly stateDir: string;
+  /** This machine's name, as returned with every sandbox. */
+  readonly host: string;
+  readonly backend: SandboxBackendName;
+  /** Sandboxes that may exist at once. */
+  readonly capacity: number;
+  /** The bubblewrap program, used by that backend alone. */
+  readonly bwrapPath: string;
+  readonly logger: Logger;
+}

@@ -1,0 +1,82 @@
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
+
+/** Clock ticks per second of /proc (USER_HZ), fixed at 100 on every Linux that Node runs on. */
+const TICKS_PER_SECOND = 100;
+
+/** A process as the host sees it. */
+export interface ProcessInfo {
+  readonly pid: number;
+  readonly parent: number;
+  /** Process id of its session's leader. */
+  readonly session: number;
+  /** When it started, in ticks since boot: with `pid` it names one process for good. */
+  readonly startTicks: number;
+  /** Foreground process group of its terminal; -1 without one. */
+  readonly foreground: number;
+  readonly zombie: boolean;
+}
+
+/** One process, or null if there is none of that id. */
+export function processInfo(pid: number): ProcessInfo | null {
+  let stat: string;
+  try {
+    stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
+  } catch {
+    return null; // it has ended
+  }
+  // The name in parentheses may hold anything, parentheses too: fields count from the last one.
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  return {
+    pid,
+    zombie: fields[0] === 'Z' || fields[0] === 'X',
+    parent: Number(fields[1]),
+    session: Number(fields[3]),
+    foreground: Number(fields[5]),
+    startTicks: Number(fields[19]),
+  };
+}
+
+/** The ids of all processes that this process can see. */
+export function processIds(): number[] {
+  return readdirSync('/proc')
+    .filter((name) => /^[0-9]+$/.test(name))
+    .map(Number);
+}
+
+/** Identity of a process's PID namespace; null if the process has ended or is not ours to look at. */
+export function pidNamespace(pid: number): string | null {
+  try {
+    return readlinkSync(`/proc/${pid}/ns/pid`);
+  } catch {
+    return null; // ended, or of another user
+  }
+}
+
+/** True if the process was started with this exact entry (`NAME=value`) in its environment. */
+export function startedWith(pid: number, entry: string): boolean {
+  try {
+    return `\0${readFileSync(`/proc/${pid}/environ`, 'latin1')}`.includes(`\0${entry}\0`);
+  } catch {
+    return false; // ended, or of another user
+  }
+}
+
+/** Sends a signal; false if the process had ended already. */
+export function signal(pid: number, name: NodeJS.Signals): boolean {
+  try {
+    return process.kill(pid, name);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ESRCH') return false;
+    throw error;
+  }
+}
+
+/** Now, on the clock of {@link ProcessInfo.startTicks}. */
+export function nowTicks(): number {
+  return Math.floor(Number(readFileSync('/proc/uptime', 'latin1').split(' ')[0]) * TICKS_PER_SECOND);
+}
+
+/** Milliseconds as ticks. */
+export function ticks(ms: number): number {
+  return (ms / 1000) * TICKS_PER_SECOND;
+}

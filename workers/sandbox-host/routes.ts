@@ -1,0 +1,122 @@
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { z } from 'zod';
+import { RolloutError } from '../../contracts/failures.ts';
+import {
+  AbortSandbox,
+  AppendLedger,
+  AttachSandbox,
+  CreateSandbox,
+  ExecRequest,
+  FencedRequest,
+  ReadFile,
+  ShellRequest,
+  WriteFile,
+} from '../../contracts/sandbox.ts';
+import type { SandboxHost } from './host.ts';
+
+/** How often a watch that has nothing to say shows that the host lives, in milliseconds. */
+const ALIVE_MS = 5000;
+
+const Id = z.object({ id: z.string().max(100) });
+const ShellName = Id.extend({ name: z.string().regex(/^[A-Za-z0-9_-]{1,64}$/) });
+const Fence = z.object({ fence: z.coerce.number().int().min(1) });
+
+/** The calls of contracts/sandbox.ts, each checked by its schema and handed to the host. */
+export function addRoutes(server: FastifyInstance, host: SandboxHost): void {
+  const sandboxOf = (request: FastifyRequest) => host.get(parse(Id, request.params).id);
+
+  server.post('/v1/sandboxes', (request) => host.create(parse(CreateSandbox, request.body)));
+  server.get('/v1/stats', async () => host.stats());
+  server.delete('/v1/sandboxes/:id', (request) => host.release(parse(Id, request.params).id));
+  server.post('/v1/sandboxes/:id/attach', (request) =>
+    host.attach(parse(Id, request.params).id, parse(AttachSandbox, request.body)),
+  );
+  server.post('/v1/sandboxes/:id/abort', async (request) => {
+    sandboxOf(request).abort(parse(AbortSandbox, request.body).reason);
+    return {};
+  });
+  server.post('/v1/sandboxes/:id/kill', async (request) => {
+    const started = performance.now();
+    const processesKilled = await sandboxOf(request).kill(parse(FencedRequest, request.body).fence);
+    return { processesKilled, ms: performance.now() - started };
+  });
+  server.get('/v1/sandboxes/:id/watch', (request, reply) =>
+    watch(reply, (signal) => sandboxOf(request).watch(parse(Fence, request.query).fence, signal)),
+  );
+
+  server.post('/v1/sandboxes/:id/exec', (request, reply) => {
+    const { fence, stdin, ...program } = parse(ExecRequest, request.body);
+    const input = stdin === undefined ? null : Buffer.from(stdin, 'base64');
+    return sandboxOf(request).exec(
+      fence,
+      { cwd: undefined, ...program, stdin: input },
+      whileConnected(reply),
+    );
+  });
+  server.post('/v1/sandboxes/:id/shells/:name/run', (request) => {
+    const { fence, callId, ...command } = parse(ShellRequest, request.body);
+    return sandboxOf(request).runShell(fence, parse(ShellName, request.params).name, callId, command);
+  });
+  server.post('/v1/sandboxes/:id/shells/:name/interrupt', async (request) => {
+    sandboxOf(request).interruptShell(
+      parse(FencedRequest, request.body).fence,
+      parse(ShellName, request.params).name,
+    );
+    return {};
+  });
+  server.post('/v1/sandboxes/:id/shells/:name/close', async (request) => {
+    const { fence } = parse(FencedRequest, request.body);
+    await sandboxOf(request).closeShell(fence, parse(ShellName, request.params).name);
+    return {};
+  });
+
+  server.post('/v1/sandboxes/:id/files', async (request) => {
+    const { fence, content, ...file } = parse(WriteFile, request.body);
+    await sandboxOf(request).writeFile(fence, { ...file, content: Buffer.from(content, 'base64') });
+    return {};
+  });
+  server.post('/v1/sandboxes/:id/files/read', async (request) => {
+    const { fence, ...file } = parse(ReadFile, request.body);
+    const { content, totalBytes } = await sandboxOf(request).readFile(fence, file);
+    return { content: content.toString('base64'), totalBytes };
+  });
+
+  server.post('/v1/sandboxes/:id/ledger', async (request) => {
+    const { fence, seq, record } = parse(AppendLedger, request.body);
+    await sandboxOf(request).appendLedger(fence, seq, record);
+    return {};
+  });
+  server.get('/v1/sandboxes/:id/ledger', (request) => sandboxOf(request).readLedger());
+}
+
+/** @throws RolloutError InvalidRequest naming each field */
+function parse<T>(schema: z.ZodType<T>, value: unknown): T {
+  const parsed = schema.safeParse(value);
+  if (parsed.success) return parsed.data;
+  throw new RolloutError('InvalidRequest', z.prettifyError(parsed.error));
+}
+
+/** Aborted when the caller goes away before the answer. */
+function whileConnected(reply: FastifyReply): AbortSignal {
+  const gone = new AbortController();
+  reply.raw.once('close', () => gone.abort());
+  return gone.signal;
+}
+
+async function watch(
+  reply: FastifyReply,
+  wait: (signal: AbortSignal) => Promise<unknown>,
+): Promise<FastifyReply> {
+  const event = wait(whileConnected(reply)); // throws before anything is sent
+  reply.hijack();
+  reply.raw.writeHead(200, { 'content-type': 'application/x-ndjson' });
+  reply.raw.write('\n');
+  const alive = setInterval(() => reply.raw.write('\n'), ALIVE_MS);
+  try {
+    const told = await event;
+    reply.raw.end(told === null ? '' : `${JSON.stringify(told)}\n`);
+  } finally {
+    clearInterval(alive);
+  }
+  return reply;
+}

@@ -1,0 +1,221 @@
+import { RolloutError } from '../../contracts/failures.ts';
+import type { LedgerLine } from '../../contracts/ledger.ts';
+import type { CancelReason } from '../../contracts/request.ts';
+import type { ExecResult, SandboxInfo, ShellResult, WatchEvent } from '../../contracts/sandbox.ts';
+import type { Backend, Handle } from './backends/backend.ts';
+import type { AttemptId } from './ledger/attempts.ts';
+import type { Ledger } from './ledger/ledger.ts';
+import { removeTree } from './left-overs.ts';
+import { fileName } from './paths.ts';
+import { execute, type OneOff } from './programs/exec.ts';
+import { readFile, writeFile } from './programs/files.ts';
+import { Shell, type ShellCommand } from './shells/shell.ts';
+import { Watchers } from './watchers.ts';
+
+/** What a {@link Sandbox} is made of. */
+export interface SandboxParts {
+  readonly rolloutId: string;
+  readonly attempt: AttemptId;
+  readonly host: string;
+  readonly backend: Backend;
+  readonly handle: Handle;
+  readonly ledger: Ledger;
+  /** Host folder of this sandbox alone, removed with it. */
+  readonly folder: string;
+  readonly controlDir: string;
+}
+
+/** One live sandbox: who holds it, what runs in it, what it has recorded. */
+export class Sandbox {
+  readonly rolloutId: string;
+  readonly attempt: AttemptId;
+  private readonly parts: SandboxParts;
+  private readonly watchers = new Watchers();
+  private readonly shells = new Map<string, Shell>();
+  /** By call id, kept until release: a call asked for again runs once. */
+  private readonly calls = new Map<string, Promise<ShellResult>>();
+  private programs = new AbortController();
+  private fence = 0;
+  /** What a new watcher is told at once: the sandbox has been aborted or has ended. */
+  private final: WatchEvent | null = null;
+  private ending: Promise<number> | null = null;
+
+  constructor(parts: SandboxParts) {
+    this.parts = parts;
+    this.rolloutId = parts.rolloutId;
+    this.attempt = parts.attempt;
+    parts.handle.ended.then((message) => this.onEnded(message));
+  }
+
+  get sandboxId(): string {
+    return this.parts.handle.sandboxId;
+  }
+
+  /** Hands the sandbox to a new holder; all before are told and refused from then on. */
+  takeOver(fence: number): SandboxInfo {
+    this.checkAlive();
+    this.fence = fence;
+    this.watchers.supersede(fence);
+    const { host, backend, handle } = this.parts;
+    return {
+      sandboxId: this.sandboxId,
+      host,
+      backend: backend.name,
+      fence,
+      workspace: handle.workspace,
+    };
+  }
+
+  async exec(
+    fence: number,
+    program: Omit<OneOff, 'signal' | 'cwd'> & { cwd: string | undefined },
+    caller: AbortSignal,
+  ) {
+    this.check(fence);
+    const { backend, handle } = this.parts;
+    const signal = AbortSignal.any([caller, this.programs.signal]);
+    const cwd = program.cwd ?? handle.workspace;
+    const end = await this.alive(execute(backend, handle, { ...program, cwd, signal }));
+    return { ...end, stdout: end.stdout.finish(), stderr: end.stderr.finish() } satisfies ExecResult;
+  }
+
+  /** A call id that runs or has run gives its own result, whatever the command. */
+  runShell(fence: number, name: string, callId: string, command: ShellCommand): Promise<ShellResult> {
+    this.check(fence);
+    const known = this.calls.get(callId);
+    if (known) return known;
+    const result = this.alive(this.shell(name).run(command));
+    this.calls.set(callId, result);
+    // A call that could not be run may be asked for again.
+    result.catch(() => this.calls.delete(callId));
+    return result;
+  }
+
+  interruptShell(fence: number, name: string): void {
+    this.check(fence);
+    this.shells.get(name)?.interrupt();
+  }
+
+  async closeShell(fence: number, name: string): Promise<void> {
+    this.check(fence);
+    const shell = this.shells.get(name);
+    this.shells.delete(name);
+    await shell?.close();
+  }
+
+  writeFile(fence: number, file: { path: string; content: Buffer; mode: number }): Promise<void> {
+    this.check(fence);
+    return this.alive(writeFile(this.parts.backend, this.parts.handle, file, this.programs.signal));
+  }
+
+  readFile(fence: number, file: { path: string; maxBytes: number }) {
+    this.check(fence);
+    return this.alive(readFile(this.parts.backend, this.parts.handle, file, this.programs.signal));
+  }
+
+  appendLedger(fence: number, seq: number, record: unknown): Promise<void> {
+    return this.parts.ledger.append(seq, fence, record, () => this.check(fence));
+  }
+
+  readLedger(): Promise<LedgerLine[]> {
+    return this.parts.ledger.read();
+  }
+
+  /** What becomes of the sandbox or of this fence; null when `signal` is aborted first. */
+  watch(fence: number, signal: AbortSignal): Promise<WatchEvent | null> {
+    if (this.final) return Promise.resolve(this.final);
+    if (fence < this.fence) return Promise.resolve({ event: 'superseded' });
+    return this.watchers.wait(fence, signal);
+  }
+
+  /** Stops what runs now and tells the holder; sandbox and ledger stay. */
+  abort(reason: CancelReason): void {
+    if (this.ending) return;
+    this.final ??= { event: 'abort', reason };
+    this.watchers.tellAll(this.final);
+    this.stopPrograms();
+    for (const shell of this.shells.values()) shell.abort();
+  }
+
+  /** Every process but the first is dead when this resolves; its shells are closed. */
+  async kill(fence: number): Promise<number> {
+    this.check(fence);
+    this.stopPrograms();
+    const closed = [...this.shells.values()];
+    this.shells.clear();
+    const { backend, handle } = this.parts;
+    const count = backend.processes(handle).length;
+    await Promise.all(closed.map((shell) => shell.close()));
+    await this.alive(backend.killAll(handle));
+    return count;
+  }
+
+  /**
+   * Ends everything, removes the sandbox's folder and closes its ledger; returns how many processes there
+   * were. Asked again, it waits for the same end.
+   */
+  end(event: WatchEvent): Promise<number> {
+    this.ending ??= this.endNow(event);
+    return this.ending;
+  }
+
+  private async endNow(event: WatchEvent): Promise<number> {
+    this.final = event;
+    this.watchers.tellAll(event);
+    const { backend, handle, ledger, folder } = this.parts;
+    const count = await backend.destroy(handle);
+    this.stopPrograms();
+    await Promise.all([...this.shells.values()].map((shell) => shell.close()));
+    await Promise.allSettled(this.calls.values()); // their callers have the errors
+    await removeTree(folder);
+    await ledger.close();
+    return count;
+  }
+
+  private onEnded(message: string): void {
+    if (this.ending) return;
+    this.final = { event: 'lost', message };
+    this.watchers.tellAll(this.final);
+    this.stopPrograms();
+  }
+
+  private stopPrograms(): void {
+    this.programs.abort();
+    this.programs = new AbortController();
+  }
+
+  private shell(name: string): Shell {
+    const open = this.shells.get(name);
+    if (open) return open;
+    const { backend, handle, controlDir } = this.parts;
+    const shell = new Shell(backend, handle, controlDir, fileName(name));
+    this.shells.set(name, shell);
+    return shell;
+  }
+
+  private check(fence: number): void {
+    this.checkAlive();
+    if (fence === this.fence) return;
+    throw new RolloutError('FenceRefused', `fence ${fence} is not the newest of sandbox ${this.sandboxId}`);
+  }
+
+  private checkAlive(): void {
+    const { final } = this;
+    if (this.ending) throw new RolloutError('SandboxLost', `sandbox ${this.sandboxId} was released`);
+    if (final?.event === 'lost') {
+      throw new RolloutError('SandboxLost', `sandbox ${this.sandboxId} died: ${final.message}`);
+    }
+  }
+
+  /** What runs inside ends with the sandbox: then that, and not the way it ended, is the answer. */
+  private async alive<T>(work: Promise<T>): Promise<T> {
+    try {
+      const result = await work;
+      this.checkAlive();
+      return result;
+    } catch (error) {
+      this.checkAlive();
+      throw error;
+    }
+  }
+}

@@ -1,0 +1,201 @@
+import { randomBytes } from 'node:crypto';
+import { chownSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { type IPty, spawn } from 'node-pty';
+import { messageOf, RolloutError } from '../../../contracts/failures.ts';
+import type { Backend, Handle } from '../backends/backend.ts';
+import { nowTicks, type ProcessInfo, processInfo, signal, ticks } from '../processes.ts';
+import { type Marker, MarkerReader } from './markers.ts';
+import { rcFile, typedLine } from './rc.ts';
+
+/** Wide enough that no program folds its lines. */
+const COLUMNS = 4096;
+const ROWS = 50;
+
+/** How a command, or the shell with it, ended. */
+export interface Completion {
+  /** Null when the shell was killed and gave none. */
+  readonly status: number | null;
+  readonly cwd: string;
+  /** True when the shell has ended too. */
+  readonly shellEnded: boolean;
+}
+
+export interface BashOptions {
+  readonly backend: Backend;
+  readonly handle: Handle;
+  /** Host folder shown inside as `handle.control`/<folder>; it exists. */
+  readonly controlDir: string;
+  readonly folder: string;
+  readonly cwd: string;
+  /** Everything that appears on the terminal while no command runs or one does. */
+  readonly onOutput: (bytes: Buffer) => void;
+}
+
+interface Running {
+  readonly call: number;
+  readonly resolve: (completion: Completion) => void;
+}
+
+/** One bash on a terminal of its own. Runs one command at a time. */
+export class Bash {
+  private readonly options: BashOptions;
+  private readonly pty: IPty;
+  private readonly reader: MarkerReader;
+  private readonly own = new Set<number>();
+  /** The line typed last, as an echo would show it. */
+  typed = '';
+  private calls = 0;
+  private startedAt = 0;
+  private running: Running | null = null;
+  private cwd: string;
+  private exitMarker: Marker | null = null;
+  private isEnded = false;
+  private readonly gone: Promise<void>;
+
+  private constructor(options: BashOptions) {
+    this.options = options;
+    this.cwd = options.cwd;
+    const secret = randomBytes(12).toString('hex');
+    this.reader = new MarkerReader(secret, options.onOutput, (marker) => this.onMarker(marker));
+    const rc = path.join(options.controlDir, 'rc');
+    writeFileSync(rc, rcFile(secret, options.cwd));
+    const inside = `${options.handle.control}/${options.folder}`;
+    const { file, args, env } = options.backend.enter(options.handle, {
+      argv: ['/bin/bash', '--noediting', '--noprofile', '--rcfile', `${inside}/rc`, '-i'],
+      cwd: '/',
+      environment: { SHELL: '/bin/bash' },
+    });
+    // cwd: any folder that is always there; the one inside is entered inside.
+    this.pty = spawn(file, args, { env, cwd: '/', cols: COLUMNS, rows: ROWS, encoding: null, name: 'dumb' });
+    this.pty.onData((chunk) => this.reader.push(chunk as unknown as Buffer));
+    this.gone = new Promise((resolve) => {
+      this.pty.onExit(({ exitCode, signal: number }) => {
+        this.onExit(number ? 128 + number : exitCode);
+        resolve();
+      });
+    });
+  }
+
+  /** @throws RolloutError SandboxFailed when bash does not come up within `timeoutMs` */
+  static async open(options: BashOptions, timeoutMs: number): Promise<Bash> {
+    let bash: Bash;
+    try {
+      bash = new Bash(options);
+    } catch (error) {
+      throw new RolloutError('SandboxFailed', `no terminal for a shell: ${messageOf(error)}`, {
+        cause: error,
+      });
+    }
+    const ready = new Promise<Completion>((resolve) => {
+      bash.running = { call: 0, resolve };
+    });
+    const completion = await within(ready, timeoutMs);
+    if (!completion || completion.shellEnded) {
+      await bash.kill();
+      throw new RolloutError('SandboxFailed', 'bash did not start in the sandbox');
+    }
+    for (const { pid } of bash.sessionProcesses()) bash.own.add(pid);
+    const { ownerUid } = options.backend;
+    // So that what runs inside may open its terminal by name, as `>/dev/stderr` does.
+    if (ownerUid !== null) chownSync(`/proc/${bash.pty.pid}/fd/0`, ownerUid, -1);
+    return bash;
+  }
+
+  get ended(): boolean {
+    return this.isEnded;
+  }
+
+  /** Runs a command to its end, which may be the shell's end. */
+  run(command: string): Promise<Completion> {
+    if (this.running || this.isEnded) throw new RolloutError('Internal', 'this shell is not free');
+    const call = ++this.calls;
+    const file = path.join(this.options.controlDir, String(call));
+    // A file holds any command whole; a terminal cuts typed lines at 4,096 bytes and acts on control characters.
+    writeFileSync(file, command.endsWith('\n') ? command : `${command}\n`);
+    const completion = new Promise<Completion>((resolve) => {
+      this.running = { call, resolve };
+    });
+    this.startedAt = performance.now();
+    this.typed = typedLine(call, `${this.options.handle.control}/${this.options.folder}/${call}`);
+    this.pty.write(this.typed);
+    return completion.finally(() => rmSync(file, { force: true }));
+  }
+
+  /** True if bash answers within `timeoutMs`; what was typed before is done with then. */
+  async answers(timeoutMs: number): Promise<boolean> {
+    if (this.running || this.isEnded) return false;
+    const completion = await within(this.run(':'), timeoutMs);
+    return completion !== undefined && !completion.shellEnded;
+  }
+
+  /** What ^C would do: SIGINT to the foreground of the terminal. */
+  interrupt(): void {
+    const foreground = processInfo(this.pty.pid)?.foreground ?? -1;
+    if (foreground > 0) signal(-foreground, 'SIGINT');
+    else if (!this.isEnded) this.pty.write('\x03');
+  }
+
+  /** Signals all processes that the last command has started. */
+  signalCommand(name: NodeJS.Signals): void {
+    const since = nowTicks() - ticks(performance.now() - this.startedAt) - 1;
+    for (const info of this.sessionProcesses()) {
+      if (!this.own.has(info.pid) && info.startTicks >= since) signal(info.pid, name);
+    }
+  }
+
+  /** Ends the shell and everything of its session. */
+  async kill(): Promise<void> {
+    if (this.isEnded) return;
+    for (const { pid } of this.sessionProcesses()) signal(pid, 'SIGKILL');
+    signal(this.pty.pid, 'SIGKILL');
+    await this.gone;
+  }
+
+  /** Processes of the terminal's session, and their descendants in sessions of their own. */
+  private sessionProcesses(): ProcessInfo[] {
+    const all = this.options.backend.processes(this.options.handle);
+    const found = new Set(all.filter(({ session }) => session === this.pty.pid).map(({ pid }) => pid));
+    found.add(this.pty.pid);
+    for (let before = 0; before !== found.size; ) {
+      before = found.size;
+      for (const { pid, parent } of all) if (found.has(parent)) found.add(pid);
+    }
+    return all.filter(({ pid }) => found.has(pid));
+  }
+
+  private onMarker(marker: Marker): void {
+    if (marker.kind === 'exit') {
+      this.exitMarker = marker;
+      return;
+    }
+    if (marker.call !== this.running?.call) return; // of a command that has been reported already
+    this.cwd = marker.cwd;
+    this.finish({ status: marker.status, cwd: marker.cwd, shellEnded: false });
+  }
+
+  private onExit(status: number): void {
+    this.isEnded = true;
+    this.reader.flush();
+    this.finish({ status, cwd: this.exitMarker?.cwd ?? this.cwd, shellEnded: true });
+  }
+
+  private finish(completion: Completion): void {
+    const running = this.running;
+    this.running = null;
+    running?.resolve(completion);
+  }
+}
+
+/** The promise's value, or undefined if it takes longer than `ms`. */
+export async function within<T>(promise: Promise<T>, ms: number): Promise<T | undefined> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<undefined>((resolve) => {
+    timer = setTimeout(resolve, ms, undefined);
+  });
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

@@ -1,0 +1,39 @@
+/** `text` as one word for bash, taken literally. */
+export function quote(text: string): string {
+  return `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+/**
+ * What a shell reads first. Its functions report with builtins only, write to the terminal itself and show
+ * up in no trace, so that `exec >/dev/null`, `set -x`, `set -eu` and the like do not disturb them; they give
+ * back the status they were given, so that `$?` passes from one command to the next.
+ */
+export function rcFile(secret: string, cwd: string): string {
+  return `
+stty -echo -onlcr 2>/dev/null
+PS1= PS2= PROMPT_DIRTRIM=
+set +o history +o histexpand
+shopt -u checkwinsize
+unset HISTFILE MAILCHECK TMOUT
+cd -- ${quote(cwd)} 2>/dev/null
+__rollout_call=0
+__rollout_report() {
+  { builtin printf '\\001${secret}:%s:%s:%s:%s\\002' "$1" "$__rollout_call" "$2" "$PWD" >/dev/tty; } 2>/dev/null
+  case $- in *e*) builtin return 0 ;; esac
+  builtin return "$2"
+}
+__rollout_begin() {
+  set -- "$?" "$1"
+  __rollout_call=$2 PROMPT_COMMAND='{ __rollout_report prompt "$?"; } 2>/dev/null'
+  case $- in *e*) builtin return 0 ;; esac
+  builtin return "$1"
+}
+PROMPT_COMMAND='{ __rollout_report prompt "$?"; } 2>/dev/null'
+trap '__rollout_report exit "$?"' EXIT
+`;
+}
+
+/** The line typed to run the command in `file` as number `call`. Nothing to read from: stdin is empty. */
+export function typedLine(call: number, file: string): string {
+  return `{ __rollout_begin ${call}; } 2>/dev/null; . ${quote(file)} </dev/null; { __rollout_report ran "$?"; } 2>/dev/null\n`;
+}
