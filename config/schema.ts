@@ -52,7 +52,11 @@ export const ConfigSchema = z.strictObject({
     .strictObject({
       workflowSlots: z.int().min(2).max(10_000).default(100),
       initSlots: Slots.default(8),
-      runSlots: Slots.default(8),
+      /**
+       * Agents at once in one run worker. Default: the host's capacity, since a sandbox whose run no worker
+       * takes within `rollout.hostLostSeconds` counts as lost.
+       */
+      runSlots: Slots.optional(),
       evalSlots: Slots.default(8),
       /** Seconds that activities may take to end when a worker is told to stop. */
       shutdownSeconds: z.number().min(0).default(10),

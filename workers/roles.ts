@@ -68,7 +68,7 @@ export async function makeWorkers(config: Config, roles: readonly Role[]): Promi
         ...shared,
         taskQueue: runQueue(config.derived.host),
         activities: makeRunActivities({ handlers, sandboxes, policies, parser: fenced, store }),
-        maxConcurrentActivityTaskExecutions: config.workers.runSlots,
+        maxConcurrentActivityTaskExecutions: config.workers.runSlots ?? config.sandbox.capacity,
       }),
     eval: () =>
       Worker.create({
