@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import { Agent, type Dispatcher, request } from 'undici';
 import { messageOf, RolloutError } from '../../contracts/failures.ts';
 
@@ -11,6 +12,15 @@ export interface HttpTimeouts {
 }
 
 export const DEFAULT_TIMEOUTS: HttpTimeouts = { connectMs: 10_000, firstByteMs: 60_000, idleMs: 60_000 };
+
+/**
+ * A signal that any number of requests may listen to: a rollout's signal stands for all that it has under
+ * way at once, so Node's warning of a leak at 11 listeners means nothing here.
+ */
+function shared(signal: AbortSignal): AbortSignal {
+  setMaxListeners(0, signal);
+  return signal;
+}
 
 /** JSON over HTTP to one LLM server, every failure typed. */
 export class LlmHttp {
@@ -33,7 +43,7 @@ export class LlmHttp {
   async json(path: string, body: unknown, signal: AbortSignal): Promise<unknown> {
     signal.throwIfAborted();
     try {
-      const response = await this.#send(path, body, signal, this.#timeouts.idleMs);
+      const response = await this.#send(path, body, shared(signal), this.#timeouts.idleMs);
       const text = await response.body.text();
       refuseStatus(`${this.url}${path}`, response.statusCode, text);
       return parseJson(`${this.url}${path}`, text);
@@ -51,7 +61,7 @@ export class LlmHttp {
     signal.throwIfAborted();
     const idle = new AbortController();
     const abort = () => idle.abort(signal.reason);
-    signal.addEventListener('abort', abort, { once: true });
+    shared(signal).addEventListener('abort', abort, { once: true });
     let timer: NodeJS.Timeout | undefined;
     const silence = new RolloutError(
       'LlmUnreachable',
