@@ -1,0 +1,59 @@
+import assert from 'node:assert/strict';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { after, before, test } from 'node:test';
+import { RolloutResult } from '../../contracts/result.ts';
+import { Trajectory } from '../../contracts/trajectory.ts';
+import { TestStack } from '../support/stack.ts';
+
+let stack: TestStack;
+before(async () => {
+  stack = await TestStack.create();
+});
+after(() => stack?.dispose());
+
+/** Terminal records of all rollouts, as they lie in the store. */
+function terminalRecords(): RolloutResult[] {
+  const store = path.join(stack.folder, 'store');
+  if (!existsSync(store)) return [];
+  return readdirSync(store, { recursive: true, encoding: 'utf8' })
+    .filter((name) => name.endsWith('terminal.json'))
+    .map((name) => RolloutResult.parse(JSON.parse(readFileSync(path.join(store, name), 'utf8'))));
+}
+
+test('a stack that is killed in the middle of a batch finishes that batch when it is started again', async () => {
+  stack.up('--exit', '--samples', '1');
+  await stack.says(/\[2\] /);
+  const pids = stack.pids();
+  await stack.killAll();
+  const before = terminalRecords();
+  assert.ok(before.length >= 2 && before.length < 12, `${before.length} of 12 had ended`);
+  for (const pid of pids) assert.ok(!isRunning(pid), `process ${pid} is dead`);
+
+  stack.up('--exit', '--samples', '1');
+  assert.equal(await stack.ended(), 0, stack.output);
+  assert.match(stack.output, /going on with batch/);
+
+  const records = terminalRecords();
+  assert.equal(records.length, 12, 'none is lost');
+  assert.equal(new Set(records.map((record) => record.rolloutId)).size, 12, 'none is there twice');
+  for (const old of before) {
+    const now = records.find((record) => record.rolloutId === old.rolloutId);
+    assert.deepEqual(now, old, 'what had ended stands unchanged');
+  }
+  assert.deepEqual([...new Set(records.map((record) => record.failure))], [null], 'no failure');
+
+  const out = path.join(stack.folder, 'out', `${records[0]?.batchId}.jsonl`);
+  const lines = readFileSync(out, 'utf8').trimEnd().split('\n');
+  const ids = lines.map((line) => Trajectory.parse(JSON.parse(line)).rollout_id);
+  assert.deepEqual(ids.sort(), records.map((record) => record.rolloutId).sort());
+});
+
+/** False for a process that is gone or only waits to be collected by its parent. */
+function isRunning(pid: number): boolean {
+  try {
+    return !/\) Z /.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));
+  } catch {
+    return false;
+  }
+}

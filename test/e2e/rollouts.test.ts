@@ -1,0 +1,174 @@
+import assert from 'node:assert/strict';
+import { existsSync, readFileSync } from 'node:fs';
+import { writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { after, before, test } from 'node:test';
+import { LlamaCppDialect } from '../../activities/llm/llama-cpp.ts';
+import { checksumOf } from '../../activities/trajectory/assemble.ts';
+import { PROJECT_ROOT } from '../../config/tools.ts';
+import { Trajectory } from '../../contracts/trajectory.ts';
+import { TestStack } from '../support/stack.ts';
+
+const TASKS = path.join(PROJECT_ROOT, 'examples', 'tasks', 'arithmetic.jsonl');
+const signal = AbortSignal.timeout(300_000);
+
+let stack: TestStack;
+let out: string;
+let trajectories: Trajectory[];
+before(async () => {
+  stack = await TestStack.create();
+  out = path.join(stack.folder, 'out.jsonl');
+  stack.up('--no-sample');
+  await stack.says(/The stack is up/);
+});
+after(() => stack?.dispose());
+
+test('a file of tasks becomes a file of trajectories that keep the contract', async () => {
+  const run = await stack.run(
+    'run',
+    '--tasks',
+    TASKS,
+    '--handler',
+    'math',
+    '--limit',
+    '4',
+    '--samples',
+    '2',
+    '--out',
+    out,
+    '--json',
+  );
+  assert.equal(run.code, 0, run.stderr);
+  const summary = JSON.parse(run.stdout);
+  assert.equal(summary.rollouts, 8);
+  assert.equal(summary.outcomes.failed + summary.outcomes.cancelled, 0);
+  trajectories = readFileSync(out, 'utf8')
+    .trimEnd()
+    .split('\n')
+    .map((line) => Trajectory.parse(JSON.parse(line)));
+  assert.equal(trajectories.length, 8);
+  assert.equal(new Set(trajectories.map((trajectory) => trajectory.rollout_id)).size, 8);
+  for (const trajectory of trajectories) {
+    assert.equal(checksumOf(trajectory), trajectory.checksum);
+    assert.ok(trajectory.reward, 'every one is graded');
+    assert.ok(trajectory.loss_mask.includes(1));
+  }
+  assert.ok(
+    trajectories.some((trajectory) => trajectory.turns.some((turn) => turn.tool_calls.length > 0)),
+    'the model called its tool',
+  );
+});
+
+test('the tokens decode to the conversation', async () => {
+  const llm = new LlamaCppDialect(stack.endpoints().llmServers[0]?.url as string);
+  for (const trajectory of trajectories) {
+    const text = await llm.detokenize([...trajectory.input_ids, ...trajectory.output_ids], signal);
+    const expected = trajectory.messages
+      .map(({ role, content }) => `<|im_start|>${role}\n${content}<|im_end|>\n`)
+      .join('');
+    // The last turn's own end-of-turn token is sampled, the newline after it would belong to a next message.
+    const whole =
+      trajectory.turns.at(-1)?.finish === 'stop'
+        ? expected.slice(0, -1)
+        : expected.slice(0, -'<|im_end|>\n'.length);
+    const closed = trajectory.truncated === 'turns' ? `${expected}<|im_start|>assistant\n` : whole;
+    assert.equal(text, closed, trajectory.rollout_id);
+  }
+  await llm.close();
+});
+
+/**
+ * Tolerance of recorded against re-scored log-probabilities. The model is quantised to 4 bits and the server
+ * computes a token it generates and a token it reads by different kernels, which differ in the second digit.
+ */
+const TOLERANCE = 0.1;
+
+test('the model finds the recorded log-probabilities again', async () => {
+  const url = stack.endpoints().llmServers[0]?.url as string;
+  let compared = 0;
+  for (const trajectory of trajectories.slice(0, 3)) {
+    const ids = [...trajectory.input_ids, ...trajectory.output_ids];
+    const sampled = trajectory.output_ids.flatMap((_, index) => (trajectory.loss_mask[index] ? [index] : []));
+    for (const index of sampled.filter((_, position) => position % 5 === 0)) {
+      const prompt = ids.slice(0, trajectory.input_ids.length + index);
+      const body = {
+        prompt,
+        n_predict: 1,
+        n_probs: 49_152,
+        temperature: 1,
+        samplers: ['temperature'],
+        return_tokens: true,
+      };
+      const response = await fetch(`${url}/completion`, {
+        method: 'POST',
+        body: JSON.stringify(body),
+        signal,
+      });
+      const answer = (await response.json()) as {
+        completion_probabilities: { top_logprobs: { id: number; logprob: number }[] }[];
+      };
+      const found = answer.completion_probabilities[0]?.top_logprobs.find(
+        ({ id }) => id === trajectory.output_ids[index],
+      );
+      assert.ok(found, 'the sampled token is in the distribution');
+      const difference = Math.abs(found.logprob - (trajectory.logprobs[index] as number));
+      assert.ok(difference <= TOLERANCE, `${trajectory.rollout_id} token ${index}: off by ${difference}`);
+      compared++;
+    }
+  }
+  assert.ok(compared >= 10, `${compared} tokens compared`);
+});
+
+test('show and list know the rollouts', async () => {
+  const id = trajectories[0]?.rollout_id as string;
+  const shown = JSON.parse((await stack.run('show', id, '--json')).stdout);
+  assert.equal(shown.record.rolloutId, id);
+  assert.deepEqual(shown.trajectory[0], trajectories[0]);
+  const batch = trajectories[0]?.batch_id as string;
+  let listed: { rolloutId: string }[] = [];
+  while (listed.length < 8) {
+    // Visibility is eventually consistent.
+    listed = JSON.parse((await stack.run('list', '--batch', batch, '--json')).stdout);
+  }
+  assert.deepEqual(
+    listed.map(({ rolloutId }) => rolloutId).sort(),
+    trajectories.map((trajectory) => trajectory.rollout_id).sort(),
+  );
+});
+
+test('malformed lines are named, counted and cost the exit code, and nothing else', async () => {
+  const tasks = path.join(stack.folder, 'mixed.jsonl');
+  await writeFile(tasks, '{"question":"What is 2+3?","answer":"5"}\n{"question":"no answer"}\n');
+  const run = await stack.run('run', '--tasks', tasks, '--handler', 'math', '--json');
+  assert.equal(run.code, 1);
+  assert.match(run.stderr, /mixed\.jsonl:2: .*answer: expected an answer or a solution/);
+  const summary = JSON.parse(run.stdout);
+  assert.equal(summary.badLines, 1);
+  assert.equal(summary.rollouts, 1);
+});
+
+test('unknown handlers and ids are clear errors', async () => {
+  const run = await stack.run('run', '--tasks', TASKS, '--handler', 'maths');
+  assert.equal(run.code, 2);
+  assert.match(run.stderr, /no handler is called "maths"; known: math/);
+  const show = await stack.run('show', 'nobody');
+  assert.equal(show.code, 2);
+  assert.match(show.stderr, /nobody/);
+});
+
+test('a second stack in the same folder is refused', async () => {
+  const second = await stack.run('up', '--no-sample');
+  assert.equal(second.code, 2);
+  assert.match(second.stderr, /already runs \(process \d+\)/);
+});
+
+test('SIGTERM stops all that was started, in order', async () => {
+  const pids = stack.pids();
+  assert.ok(pids.length >= 5, `${pids}`);
+  process.kill(pids[0] as number, 'SIGTERM');
+  assert.equal(await stack.ended(), 0);
+  assert.deepEqual(
+    pids.filter((pid) => existsSync(`/proc/${pid}`)),
+    [],
+  );
+});
