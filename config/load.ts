@@ -2,9 +2,10 @@ import { existsSync, readFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { parse as parseToml } from 'smol-toml';
-import { z } from 'zod';
+import type { z } from 'zod';
 import { RolloutError } from '../contracts/failures.ts';
 import { readEndpoints } from './endpoints.ts';
+import { environmentName, valueNames } from './names.ts';
 import { ConfigSchema, type ConfigValues } from './schema.ts';
 import { PROJECT_ROOT } from './tools.ts';
 
@@ -75,31 +76,6 @@ export function loadConfig(options: LoadOptions = {}): Config {
       host: values.sandbox.host ?? os.hostname().replace(/[^A-Za-z0-9._-]/g, '-'),
     },
   };
-}
-
-/** The environment variable of a dotted name: `workers.runSlots` → `ROLLOUTS_WORKERS_RUN_SLOTS`. */
-export function environmentName(name: string): string {
-  return `ROLLOUTS_${name
-    .replace(/([a-z0-9])([A-Z])/g, '$1_$2')
-    .replaceAll('.', '_')
-    .toUpperCase()}`;
-}
-
-/** Dotted names of all values, in the schema's order. */
-export function valueNames(schema: z.ZodType = ConfigSchema, prefix = ''): string[] {
-  const object = unwrap(schema);
-  if (!(object instanceof z.ZodObject)) return [prefix];
-  return Object.entries(object.shape).flatMap(([key, child]) =>
-    valueNames(child as z.ZodType, prefix ? `${prefix}.${key}` : key),
-  );
-}
-
-function unwrap(schema: z.ZodType): z.ZodType {
-  let inner = schema;
-  while (inner instanceof z.ZodDefault || inner instanceof z.ZodPrefault || inner instanceof z.ZodOptional) {
-    inner = inner.unwrap() as z.ZodType;
-  }
-  return inner;
 }
 
 function readFile(file: string, stated: boolean): Tree {

@@ -16,64 +16,99 @@ const HostName = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/);
 export const ConfigSchema = z.strictObject({
   temporal: z
     .strictObject({
-      /** Where clients and workers connect. Default: the stack that runs in this checkout. */
-      address: z.string().default('127.0.0.1:7233'),
-      namespace: z.string().default('default'),
-      /** Ports of the development server. Not given: these if free, else the next free ones. */
-      port: Port.default(7233),
-      uiPort: Port.default(8233),
+      address: z
+        .string()
+        .default('127.0.0.1:7233')
+        .describe(
+          'Where clients and workers connect; the stack that runs in this checkout is found by itself.',
+        ),
+      namespace: z.string().default('default').describe('Temporal namespace.'),
+      port: Port.default(7233).describe('Port of the development server. Not set: the next free one.'),
+      uiPort: Port.default(8233).describe('Port of its web UI. Not set: the next free one.'),
     })
     .prefault({}),
   llm: z
     .strictObject({
-      /** LLM servers to use. Empty: the embedded one is started. */
-      servers: z.array(LlmServer).default([]),
-      port: Port.default(8089),
-      /** Context of the embedded server, in tokens for each of its parallel slots. */
-      contextTokens: z.int().min(256).default(4096),
-      parallel: z.int().min(1).max(256).default(4),
-      threads: z.int().min(1).max(1024).optional(),
-      /** GGUF file for the embedded server. Default: the one the set-up brought. */
-      model: z.string().optional(),
-      /** Seconds without a byte from a server after which a request counts as failed. */
-      idleSeconds: z.number().gt(0).default(60),
+      servers: z
+        .array(LlmServer)
+        .default([])
+        .describe('LLM servers: [{url, dialect, policyVersion}]. None: the embedded one is started.'),
+      port: Port.default(8089).describe('Port of the embedded server. Not set: the next free one.'),
+      contextTokens: z
+        .int()
+        .min(256)
+        .default(4096)
+        .describe('Context of each request to the embedded server, in tokens.'),
+      parallel: z
+        .int()
+        .min(1)
+        .max(256)
+        .default(4)
+        .describe('Requests that the embedded server serves at once.'),
+      threads: z
+        .int()
+        .min(1)
+        .max(1024)
+        .optional()
+        .describe('Threads of the embedded server; all processors if not set.'),
+      model: z
+        .string()
+        .optional()
+        .describe('GGUF file for the embedded server; the one that the set-up brought if not set.'),
+      idleSeconds: z
+        .number()
+        .gt(0)
+        .default(60)
+        .describe('Seconds without a byte from a server after which a request has failed.'),
     })
     .prefault({}),
   sandbox: z
     .strictObject({
-      backend: SandboxBackendName.default('bubblewrap'),
-      /** Name of this machine among the hosts of one Temporal server. Default: its host name. */
-      host: HostName.optional(),
-      /** Sandboxes at once on this host. */
-      capacity: z.int().min(1).max(10_000).default(16),
+      backend: SandboxBackendName.default('bubblewrap').describe(
+        'bubblewrap, or process, which isolates nothing.',
+      ),
+      host: HostName.optional().describe(
+        'Name of this machine among the hosts of one Temporal server; its host name if not set.',
+      ),
+      capacity: z.int().min(1).max(10_000).default(16).describe('Sandboxes at once on this host.'),
     })
     .prefault({}),
   workers: z
     .strictObject({
-      workflowSlots: z.int().min(2).max(10_000).default(100),
-      initSlots: Slots.default(8),
-      /**
-       * Agents at once in one run worker. Default: the host's capacity, since a sandbox whose run no worker
-       * takes within `rollout.hostLostSeconds` counts as lost.
-       */
-      runSlots: Slots.optional(),
-      evalSlots: Slots.default(8),
-      /** Seconds that activities may take to end when a worker is told to stop. */
-      shutdownSeconds: z.number().min(0).default(10),
-      /** Module paths or package names of further handlers. */
-      handlers: z.array(z.string()).default([]),
+      workflowSlots: z.int().min(2).max(10_000).default(100).describe('Workflow tasks at once.'),
+      initSlots: Slots.default(8).describe('Init stages at once in one process.'),
+      runSlots: Slots.optional().describe(
+        'Agents at once in one process; the host’s capacity if not set. With fewer, sandboxes wait for a ' +
+          'worker, and after rollout.hostLostSeconds their host counts as lost.',
+      ),
+      evalSlots: Slots.default(8).describe('Evaluate stages at once in one process.'),
+      shutdownSeconds: z
+        .number()
+        .min(0)
+        .default(10)
+        .describe('Seconds that activities may take to end when a worker is told to stop.'),
+      handlers: z
+        .array(z.string())
+        .default([])
+        .describe('Modules of further handlers: paths or package names.'),
     })
     .prefault({}),
   store: z
     .strictObject({
-      /** Folder of trajectories and terminal records; the same for all workers. Default: in the state folder. */
-      folder: z.string().optional(),
+      folder: z
+        .string()
+        .optional()
+        .describe(
+          'Folder of trajectories and terminal records, shared by all workers; in the state folder if not set.',
+        ),
     })
     .prefault({}),
   state: z
     .strictObject({
-      /** Folder of this checkout's own state: server database, sandboxes, ledgers, logs. */
-      folder: z.string().default('.rollouts'),
+      folder: z
+        .string()
+        .default('.rollouts')
+        .describe('Folder of this checkout’s own state: server database, sandboxes, ledgers, logs.'),
     })
     .prefault({}),
   rollout: z
@@ -82,12 +117,27 @@ export const ConfigSchema = z.strictObject({
       limits: Limits.prefault({}),
       deadlines: Deadlines.prefault({}),
       attempts: Attempts.prefault({}),
-      heartbeatTimeoutSeconds: z.number().min(1).max(3600).default(30),
-      hostLostSeconds: z.number().min(1).max(86_400).default(30),
+      heartbeatTimeoutSeconds: z
+        .number()
+        .min(1)
+        .max(3600)
+        .default(30)
+        .describe('Seconds without a heartbeat after which a worker counts as lost.'),
+      hostLostSeconds: z
+        .number()
+        .min(1)
+        .max(86_400)
+        .default(30)
+        .describe('Seconds that the run stage may wait on its host’s queue before the host counts as lost.'),
     })
     .prefault({}),
   log: z
-    .strictObject({ level: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'silent']).default('info') })
+    .strictObject({
+      level: z
+        .enum(['trace', 'debug', 'info', 'warn', 'error', 'silent'])
+        .default('info')
+        .describe('Least level of log lines.'),
+    })
     .prefault({}),
 });
 export type ConfigValues = z.infer<typeof ConfigSchema>;

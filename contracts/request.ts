@@ -12,42 +12,68 @@ export const RolloutId = z
 
 /** How tokens are sampled. Sent to the LLM server as they are and recorded with the trajectory. */
 export const Sampling = z.object({
-  temperature: z.number().min(0).max(10).default(1),
-  /** Nucleus sampling; 1 leaves the distribution whole. */
-  topP: z.number().gt(0).max(1).default(1),
-  /** Upper bound on the tokens of one turn. */
-  maxTokensPerTurn: z.int().min(1).max(131_072).default(256),
-  /** Seed of turn 0; turn n samples with seed + n. Absent: the server draws one. */
-  seed: z.int().min(0).max(0x7fff_ffff).optional(),
+  temperature: z.number().min(0).max(10).default(1).describe('Sampling temperature; 0 takes the likeliest.'),
+  topP: z.number().gt(0).max(1).default(1).describe('Nucleus sampling; 1 leaves the distribution whole.'),
+  maxTokensPerTurn: z
+    .int()
+    .min(1)
+    .max(131_072)
+    .default(256)
+    .describe('Upper bound on the tokens of one turn.'),
+  seed: z
+    .int()
+    .min(0)
+    .max(0x7fff_ffff)
+    .optional()
+    .describe('Seed of turn 0; turn n samples with seed + n. Not set: the server draws one.'),
 });
 export type Sampling = z.infer<typeof Sampling>;
 
 /** Bounds on the agent. Reaching one ends the run as truncated; what exists is graded. */
 export const Limits = z.object({
-  maxTurns: z.int().min(1).max(10_000).default(8),
-  /** Upper bound on all tokens of the trajectory, prompt included. Absent: the model's context. */
-  maxTotalTokens: z.int().min(2).optional(),
-  /** Seconds that one tool call may take. */
-  toolTimeoutSeconds: z.number().gt(0).max(86_400).default(30),
+  maxTurns: z.int().min(1).max(10_000).default(8).describe('Turns that an agent may take.'),
+  maxTotalTokens: z
+    .int()
+    .min(2)
+    .optional()
+    .describe(
+      'Upper bound on all tokens of the trajectory, prompt included; the model’s context if not set.',
+    ),
+  toolTimeoutSeconds: z
+    .number()
+    .gt(0)
+    .max(86_400)
+    .default(30)
+    .describe('Seconds that one tool call may take.'),
 });
 export type Limits = z.infer<typeof Limits>;
 
 /** Finite by default, in seconds. `run` counts from the moment a worker begins. */
 export const Deadlines = z.object({
-  initSeconds: z.number().gt(0).default(300),
-  runSeconds: z.number().gt(0).default(600),
-  evaluateSeconds: z.number().gt(0).default(60),
-  /** How long a stage may wait in its queue before the rollout gives up on it. */
-  queueSeconds: z.number().gt(0).default(86_400),
+  initSeconds: z.number().gt(0).default(300).describe('Seconds that init may take.'),
+  runSeconds: z
+    .number()
+    .gt(0)
+    .default(600)
+    .describe('Seconds that the agent may work; then it is stopped, and what exists is graded.'),
+  evaluateSeconds: z.number().gt(0).default(60).describe('Seconds that grading may take.'),
+  queueSeconds: z
+    .number()
+    .gt(0)
+    .default(86_400)
+    .describe('Seconds that init and evaluate may wait in their queue before the rollout fails.'),
 });
 export type Deadlines = z.infer<typeof Deadlines>;
 
 /** How often infrastructure may fail before the rollout does. */
 export const Attempts = z.object({
-  /** Times the rollout may begin from init. */
-  rollout: z.int().min(1).max(100).default(3),
-  /** Times each stage may be scheduled within one of those. */
-  stage: z.int().min(1).max(100).default(5),
+  rollout: z.int().min(1).max(100).default(3).describe('Times that a rollout may begin from init.'),
+  stage: z
+    .int()
+    .min(1)
+    .max(100)
+    .default(5)
+    .describe('Times that each stage may be tried within one of those.'),
 });
 export type Attempts = z.infer<typeof Attempts>;
 

@@ -1,5 +1,6 @@
 import { readTrajectory, TrajectoryStore } from '../../activities/trajectory/store.ts';
-import { type Config, valueNames } from '../../config/load.ts';
+import type { Config } from '../../config/load.ts';
+import { valueNames } from '../../config/names.ts';
 import { messageOf, RolloutError } from '../../contracts/failures.ts';
 import type { CancelReason } from '../../contracts/request.ts';
 import type { RolloutResult } from '../../contracts/result.ts';

@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { writeEndpoints } from '../../config/endpoints.ts';
-import { environmentName, loadConfig, valueNames } from '../../config/load.ts';
+import { loadConfig } from '../../config/load.ts';
+import { environmentName, valueNames } from '../../config/names.ts';
 
 let root: string;
 before(() => {
