@@ -9,8 +9,12 @@ import { removeTree } from './left-overs.ts';
 import { fileName } from './paths.ts';
 import { execute, type OneOff } from './programs/exec.ts';
 import { readFile, writeFile } from './programs/files.ts';
+import { within } from './shells/bash.ts';
 import { Shell, type ShellCommand } from './shells/shell.ts';
 import { Watchers } from './watchers.ts';
+
+/** Milliseconds by which the news of a sandbox's death may come after its first effects. */
+const DEATH_NOTICE_MS = 500;
 
 /** What a {@link Sandbox} is made of. */
 export interface SandboxParts {
@@ -72,10 +76,9 @@ export class Sandbox {
     caller: AbortSignal,
   ) {
     this.check(fence);
-    const { backend, handle } = this.parts;
     const signal = AbortSignal.any([caller, this.programs.signal]);
-    const cwd = program.cwd ?? handle.workspace;
-    const end = await this.alive(execute(backend, handle, { ...program, cwd, signal }));
+    const cwd = program.cwd ?? this.parts.handle.workspace;
+    const end = await this.alive(execute(this.parts, { ...program, cwd, signal }));
     return { ...end, stdout: end.stdout.finish(), stderr: end.stderr.finish() } satisfies ExecResult;
   }
 
@@ -105,12 +108,12 @@ export class Sandbox {
 
   writeFile(fence: number, file: { path: string; content: Buffer; mode: number }): Promise<void> {
     this.check(fence);
-    return this.alive(writeFile(this.parts.backend, this.parts.handle, file, this.programs.signal));
+    return this.alive(writeFile(this.parts, file, this.programs.signal));
   }
 
   readFile(fence: number, file: { path: string; maxBytes: number }) {
     this.check(fence);
-    return this.alive(readFile(this.parts.backend, this.parts.handle, file, this.programs.signal));
+    return this.alive(readFile(this.parts, file, this.programs.signal));
   }
 
   appendLedger(fence: number, seq: number, record: unknown): Promise<void> {
@@ -155,7 +158,11 @@ export class Sandbox {
    * were. Asked again, it waits for the same end.
    */
   end(event: WatchEvent): Promise<number> {
-    this.ending ??= this.endNow(event);
+    // A failure to end is tried again by the next who asks.
+    this.ending ??= this.endNow(event).catch((error: unknown) => {
+      this.ending = null;
+      throw error;
+    });
     return this.ending;
   }
 
@@ -163,9 +170,10 @@ export class Sandbox {
     this.final = event;
     this.watchers.tellAll(event);
     const { backend, handle, ledger, folder } = this.parts;
-    const count = await backend.destroy(handle);
     this.stopPrograms();
-    await Promise.all([...this.shells.values()].map((shell) => shell.close()));
+    const closed = [...this.shells.values()].map((shell) => shell.close());
+    const count = await backend.destroy(handle);
+    await Promise.all(closed);
     await Promise.allSettled(this.calls.values()); // their callers have the errors
     await removeTree(folder);
     await ledger.close();
@@ -173,7 +181,7 @@ export class Sandbox {
   }
 
   private onEnded(message: string): void {
-    if (this.ending) return;
+    if (this.final !== null && this.final.event !== 'abort') return; // as it was told to
     this.final = { event: 'lost', message };
     this.watchers.tellAll(this.final);
     this.stopPrograms();
@@ -201,10 +209,9 @@ export class Sandbox {
 
   private checkAlive(): void {
     const { final } = this;
-    if (this.ending) throw new RolloutError('SandboxLost', `sandbox ${this.sandboxId} was released`);
-    if (final?.event === 'lost') {
-      throw new RolloutError('SandboxLost', `sandbox ${this.sandboxId} died: ${final.message}`);
-    }
+    if (final === null || final.event === 'abort') return;
+    const how = final.event === 'lost' ? `died: ${final.message}` : `was ${final.event}`;
+    throw new RolloutError('SandboxLost', `sandbox ${this.sandboxId} ${how}`);
   }
 
   /** What runs inside ends with the sandbox: then that, and not the way it ended, is the answer. */
@@ -214,6 +221,10 @@ export class Sandbox {
       this.checkAlive();
       return result;
     } catch (error) {
+      // Nothing can be started in a sandbox whose first process has just died; word of that is on its way.
+      if (error instanceof RolloutError && error.type === 'SandboxFailed') {
+        await within(this.parts.handle.ended, DEATH_NOTICE_MS);
+      }
       this.checkAlive();
       throw error;
     }

@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { chownSync, existsSync, lstatSync, readFileSync, readlinkSync } from 'node:fs';
+import type { Readable } from 'node:stream';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
 import { WORKSPACE } from '../../../contracts/sandbox.ts';
 import { type ProcessInfo, pidNamespace, processIds, processInfo, signal } from '../processes.ts';
@@ -7,7 +8,7 @@ import type { Backend, Creation, Entry, Handle, Probe, Program } from './backend
 import { type BwrapProgram, prepareBwrap } from './bwrap-program.ts';
 import { programEnvironment } from './environment.ts';
 import { etcFiles } from './etc.ts';
-import { launch } from './launcher.ts';
+import { CLOSE_DESCRIPTORS, launch } from './launcher.ts';
 import { runQuietly, untilDead } from './wait.ts';
 
 /**
@@ -19,8 +20,14 @@ const UNPRIVILEGED_ID = 65_534;
 const CONTROL = '/run/rollout';
 const HOME = '/root';
 
-/** First process of a sandbox: says that everything is mounted, then lives as long as the host holds its stdin. */
-const FIRST_PROCESS = ['/bin/bash', '--norc', '--noprofile', '-c', 'echo ready; read -r _'];
+/**
+ * First process of a sandbox: says that everything is mounted, lets go of all that it has of the host but
+ * its stdin, and lives as long as the host holds that. What runs in the sandbox can reach into it.
+ */
+const FIRST_PROCESS = [
+  ...['/bin/bash', '--norc', '--noprofile', '-c'],
+  `${CLOSE_DESCRIPTORS}; echo ready; exec >/dev/null 2>&1; read -r _`,
+];
 
 /** In a mount namespace of its own, as root, shows `$3…` (pairs of source and name) as /tmp/<name>. */
 const STAGE = `
@@ -110,6 +117,10 @@ export class BubblewrapBackend implements Backend {
 
   enter(handle: Handle, program: Program): Entry {
     const { first } = handle as Sandbox;
+    // Its id may have been given to another process since.
+    if (processInfo(first.pid)?.startTicks !== first.startTicks) {
+      throw new RolloutError('SandboxLost', `sandbox ${handle.sandboxId} has ended`);
+    }
     const argv = [
       ...this.asOwner(),
       ...['/usr/bin/nsenter', '-t', String(first.pid), '-U', '-m', '-p', '-n', '-i', '-u'],
@@ -216,6 +227,7 @@ async function start(
   if (failure !== undefined) {
     throw new RolloutError('SandboxFailed', `bubblewrap could not make a sandbox: ${failure}`);
   }
+  for (const stream of [stdout, stderr, status]) (stream as Readable | null)?.destroy();
   const pid = Number(/"child-pid": *([0-9]+)/.exec(json)?.[1]);
   const [first, parent, namespace] = [processInfo(pid), processInfo(outer.pid ?? 0), pidNamespace(pid)];
   if (!first || !parent || !namespace) {

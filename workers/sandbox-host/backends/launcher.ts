@@ -1,12 +1,19 @@
 import type { SandboxLimits } from '../../../contracts/sandbox.ts';
 
 /**
- * Runs inside, just before the program: closes every file descriptor above 2 (whatever launched the host may
- * have left some open, and they would lead out of the sandbox), sets the limits, goes to the folder.
+ * For bash inside: closes every file descriptor above 2. Whatever launched the host may have left some open,
+ * and they would lead out of the sandbox.
+ */
+export const CLOSE_DESCRIPTORS =
+  // biome-ignore lint/suspicious/noTemplateCurlyInString: the braces are for bash
+  'for fd in /proc/self/fd/*; do fd=${fd##*/}; ((fd > 2)) && eval "exec $fd>&-"; done';
+
+/**
+ * Runs inside, just before the program: goes to the folder and sets the limits.
  * Arguments: folder, limits as `ulimit` flags and values up to `--`, then the program.
  */
 const SCRIPT = `
-for fd in /proc/self/fd/*; do fd=\${fd##*/}; ((fd > 2)) && eval "exec $fd>&-"; done
+${CLOSE_DESCRIPTORS}
 cd -- "$1" || exit 125
 shift
 while [ "$1" != -- ]; do ulimit "$1" "$2" || exit 125; shift 2; done

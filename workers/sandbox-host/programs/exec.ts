@@ -4,11 +4,12 @@ import { once } from 'node:events';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
 import type { ExecResult } from '../../../contracts/sandbox.ts';
 import type { Backend, Handle } from '../backends/backend.ts';
-import { processInfo, signal, startedWith } from '../processes.ts';
+import { signal, startedWith } from '../processes.ts';
 import { BoundedOutput } from '../shells/bounded-output.ts';
 import { limitOfSignal } from './limit.ts';
+import { makeStreams } from './streams.ts';
 
-/** Milliseconds that a program's output may stay open after its end before what holds it is killed. */
+/** Milliseconds that a program's output may stay open after its end, before what holds it is killed. */
 const OUTPUT_GRACE_MS = 50;
 /** Marks the processes of one program, so that those in sessions of their own are found too. */
 const MARK = 'ROLLOUT_EXEC';
@@ -25,6 +26,14 @@ export interface OneOff {
   readonly signal: AbortSignal;
 }
 
+/** Where a program is to be run. */
+export interface Place {
+  readonly backend: Backend;
+  readonly handle: Handle;
+  /** Folder of the host for passing things, out of the agent's reach. */
+  readonly folder: string;
+}
+
 /** What a program left; its output as bytes is in the two collectors. */
 export interface OneOffEnd extends Omit<ExecResult, 'stdout' | 'stderr'> {
   readonly stdout: BoundedOutput;
@@ -36,27 +45,17 @@ export interface OneOffEnd extends Omit<ExecResult, 'stdout' | 'stderr'> {
  * of time or was aborted.
  * @throws RolloutError SandboxFailed when it cannot be started at all
  */
-export async function execute(backend: Backend, handle: Handle, program: OneOff): Promise<OneOffEnd> {
+export async function execute(place: Place, program: OneOff): Promise<OneOffEnd> {
   const started = performance.now();
   const mark = randomBytes(8).toString('hex');
-  const { file, args, env } = backend.enter(handle, {
-    argv: program.argv,
-    cwd: program.cwd,
-    environment: { ...program.environment, [MARK]: mark },
-  });
-  const stdin = program.stdin === null ? 'ignore' : 'pipe';
-  const child = spawn(file, args, { env, cwd: '/', detached: true, stdio: [stdin, 'pipe', 'pipe'] });
+  const { child, streams } = await start(place, program, mark);
   const [stdout, stderr] = [
     new BoundedOutput(program.maxOutputBytes),
     new BoundedOutput(program.maxOutputBytes),
   ];
-  child.stdout?.on('data', (chunk: Buffer) => stdout.push(chunk));
-  child.stderr?.on('data', (chunk: Buffer) => stderr.push(chunk));
-  child.stdin?.on('error', () => {}); // it did not read to the end, which is its own affair
-  child.stdin?.end(program.stdin);
-  const closed = once(child, 'close');
-  closed.catch(() => {}); // awaited below
-  const kill = (): void => killTree(backend, handle, child, mark);
+  streams.stdout.on('data', (chunk: Buffer) => stdout.push(chunk));
+  streams.stderr.on('data', (chunk: Buffer) => stderr.push(chunk));
+  const kill = (): void => killTree(place, child, mark);
   let timedOut = false;
   const timer = setTimeout(() => {
     timedOut = true;
@@ -65,11 +64,16 @@ export async function execute(backend: Backend, handle: Handle, program: OneOff)
   program.signal.addEventListener('abort', kill);
   if (program.signal.aborted) kill();
   let grace: NodeJS.Timeout | undefined;
+  // Whatever still holds the output after the program's end is killed until nothing does.
   child.once('exit', () => {
-    grace = setTimeout(kill, OUTPUT_GRACE_MS);
+    grace = setInterval(kill, OUTPUT_GRACE_MS);
   });
   try {
-    const [code, name] = (await closed) as [number | null, string | null];
+    const [[code, name]] = (await Promise.all([
+      once(child, 'exit'),
+      once(streams.stdout, 'close'),
+      once(streams.stderr, 'close'),
+    ])) as unknown as [[number | null, string | null]];
     return {
       exitCode: code,
       signal: name,
@@ -80,18 +84,41 @@ export async function execute(backend: Backend, handle: Handle, program: OneOff)
       ms: performance.now() - started,
     };
   } catch (error) {
-    throw new RolloutError('SandboxFailed', `${file}: ${messageOf(error)}`, { cause: error });
+    throw new RolloutError('SandboxFailed', `${program.argv[0]}: ${messageOf(error)}`, { cause: error });
   } finally {
     clearTimeout(timer);
-    clearTimeout(grace);
+    clearInterval(grace);
     program.signal.removeEventListener('abort', kill);
+    streams.stdout.destroy();
+    streams.stderr.destroy();
+  }
+}
+
+async function start({ backend, handle, folder }: Place, program: OneOff, mark: string) {
+  try {
+    const streams = await makeStreams(folder, mark, program.stdin, backend.ownerUid);
+    try {
+      const { file, args, env } = backend.enter(handle, {
+        argv: program.argv,
+        cwd: program.cwd,
+        environment: { ...program.environment, [MARK]: mark },
+      });
+      return { child: spawn(file, args, { env, cwd: '/', detached: true, stdio: streams.stdio }), streams };
+    } finally {
+      streams.handedOver();
+    }
+  } catch (error) {
+    if (error instanceof RolloutError) throw error;
+    throw new RolloutError('SandboxFailed', `${program.argv[0]}: ${messageOf(error)}`, { cause: error });
   }
 }
 
 /** Kills what a program started: its session, its descendants, and what carries its mark. */
-function killTree(backend: Backend, handle: Handle, child: ChildProcess, mark: string): void {
+function killTree({ backend, handle }: Place, child: ChildProcess, mark: string): void {
   const root = child.pid;
   if (root === undefined) return;
+  // The host's side first: until it has started the program there is nothing else, and then that has the mark.
+  if (child.exitCode === null && child.signalCode === null) signal(root, 'SIGKILL');
   // Twice, for what was forked while the first list was read.
   for (let round = 0; round < 2; round++) {
     const tree = new Set([root]);
@@ -104,6 +131,4 @@ function killTree(backend: Backend, handle: Handle, child: ChildProcess, mark: s
       if (tree.has(pid) || startedWith(pid, `${MARK}=${mark}`)) signal(pid, 'SIGKILL');
     }
   }
-  // The host's side ends with the program; before that has started, there is nothing else to kill.
-  if (processInfo(root)?.zombie === false && child.exitCode === null) signal(root, 'SIGKILL');
 }

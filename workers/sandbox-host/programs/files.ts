@@ -1,6 +1,5 @@
 import { RolloutError } from '../../../contracts/failures.ts';
-import type { Backend, Handle } from '../backends/backend.ts';
-import { execute, type OneOffEnd } from './exec.ts';
+import { execute, type OneOffEnd, type Place } from './exec.ts';
 
 /** Milliseconds for one file. */
 const FILE_MS = 60_000;
@@ -31,13 +30,12 @@ echo "$size" >&2`;
  * @throws RolloutError HandlerFailed with the system's words when the sandbox refuses
  */
 export async function writeFile(
-  backend: Backend,
-  handle: Handle,
+  place: Place,
   file: { path: string; content: Buffer; mode: number },
   signal: AbortSignal,
 ): Promise<void> {
   const argv = ['/bin/bash', '-c', WRITE, 'write', file.path, file.mode.toString(8)];
-  check(await inside(backend, handle, argv, file.content, 4096, signal), `write ${file.path}`);
+  check(await inside(place, argv, file.content, 4096, signal), `write ${file.path}`);
 }
 
 /**
@@ -45,28 +43,26 @@ export async function writeFile(
  * @throws RolloutError HandlerFailed with the system's words when the sandbox refuses
  */
 export async function readFile(
-  backend: Backend,
-  handle: Handle,
+  place: Place,
   file: { path: string; maxBytes: number },
   signal: AbortSignal,
 ): Promise<{ content: Buffer; totalBytes: number }> {
   const argv = ['/bin/bash', '-c', READ, 'read', file.path, String(file.maxBytes)];
   // The collector keeps half of its bound from the head: twice the bytes asked for keeps them all.
-  const end = await inside(backend, handle, argv, null, 2 * file.maxBytes, signal);
+  const end = await inside(place, argv, null, 2 * file.maxBytes, signal);
   check(end, `read ${file.path}`);
   return { content: end.stdout.bytes(), totalBytes: Number(end.stderr.finish().text.trim()) };
 }
 
 function inside(
-  backend: Backend,
-  handle: Handle,
+  place: Place,
   argv: string[],
   stdin: Buffer | null,
   maxOutputBytes: number,
   signal: AbortSignal,
 ): Promise<OneOffEnd> {
-  const cwd = handle.workspace;
-  return execute(backend, handle, {
+  const cwd = place.handle.workspace;
+  return execute(place, {
     argv,
     stdin,
     cwd,

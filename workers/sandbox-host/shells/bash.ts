@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { chownSync, rmSync, writeFileSync } from 'node:fs';
+import { chownSync, readlinkSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { type IPty, spawn } from 'node-pty';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
@@ -30,6 +30,8 @@ export interface BashOptions {
   readonly cwd: string;
   /** Everything that appears on the terminal while no command runs or one does. */
   readonly onOutput: (bytes: Buffer) => void;
+  /** Called between the last output before a completion and the first after it. */
+  readonly onCompletion: () => void;
 }
 
 interface Running {
@@ -83,6 +85,7 @@ export class Bash {
     try {
       bash = new Bash(options);
     } catch (error) {
+      if (error instanceof RolloutError) throw error;
       throw new RolloutError('SandboxFailed', `no terminal for a shell: ${messageOf(error)}`, {
         cause: error,
       });
@@ -96,9 +99,7 @@ export class Bash {
       throw new RolloutError('SandboxFailed', 'bash did not start in the sandbox');
     }
     for (const { pid } of bash.sessionProcesses()) bash.own.add(pid);
-    const { ownerUid } = options.backend;
-    // So that what runs inside may open its terminal by name, as `>/dev/stderr` does.
-    if (ownerUid !== null) chownSync(`/proc/${bash.pty.pid}/fd/0`, ownerUid, -1);
+    bash.giveTerminal();
     return bash;
   }
 
@@ -129,11 +130,13 @@ export class Bash {
     return completion !== undefined && !completion.shellEnded;
   }
 
-  /** What ^C would do: SIGINT to the foreground of the terminal. */
+  /**
+   * What ^C does: SIGINT to the foreground of the terminal. Not typed, which would also throw away output that
+   * has not been read yet, and do nothing where a program has set the terminal so.
+   */
   interrupt(): void {
     const foreground = processInfo(this.pty.pid)?.foreground ?? -1;
     if (foreground > 0) signal(-foreground, 'SIGINT');
-    else if (!this.isEnded) this.pty.write('\x03');
   }
 
   /** Signals all processes that the last command has started. */
@@ -164,6 +167,13 @@ export class Bash {
     return all.filter(({ pid }) => found.has(pid));
   }
 
+  /** Gives the terminal to whom its programs run as, who may then open it by name, as `>/dev/stderr` does. */
+  private giveTerminal(): void {
+    const { ownerUid } = this.options.backend;
+    const terminal = readlinkSync(`/proc/${this.pty.pid}/fd/0`);
+    if (ownerUid !== null && /^\/dev\/pts\/[0-9]+$/.test(terminal)) chownSync(terminal, ownerUid, -1);
+  }
+
   private onMarker(marker: Marker): void {
     if (marker.kind === 'exit') {
       this.exitMarker = marker;
@@ -183,6 +193,7 @@ export class Bash {
   private finish(completion: Completion): void {
     const running = this.running;
     this.running = null;
+    this.options.onCompletion();
     running?.resolve(completion);
   }
 }

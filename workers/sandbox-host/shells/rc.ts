@@ -6,29 +6,33 @@ export function quote(text: string): string {
 /**
  * What a shell reads first. Its functions report with builtins only, write to the terminal itself and show
  * up in no trace, so that `exec >/dev/null`, `set -x`, `set -eu` and the like do not disturb them; they give
- * back the status they were given, so that `$?` passes from one command to the next.
+ * back the status they were given, so that `$?` passes from one command to the next. What commands make of
+ * the prompt is undone before it would show.
  */
 export function rcFile(secret: string, cwd: string): string {
   return `
 stty -echo -onlcr 2>/dev/null
-PS1= PS2= PROMPT_DIRTRIM=
 set +o history +o histexpand
 shopt -u checkwinsize
 unset HISTFILE MAILCHECK TMOUT
 cd -- ${quote(cwd)} 2>/dev/null
 __rollout_call=0
+__rollout_reset() {
+  PS0= PS1= PS2= PROMPT_COMMAND='{ __rollout_report prompt "$?"; } 2>/dev/null'
+}
 __rollout_report() {
   { builtin printf '\\001${secret}:%s:%s:%s:%s\\002' "$1" "$__rollout_call" "$2" "$PWD" >/dev/tty; } 2>/dev/null
+  __rollout_reset
   case $- in *e*) builtin return 0 ;; esac
   builtin return "$2"
 }
 __rollout_begin() {
   set -- "$?" "$1"
-  __rollout_call=$2 PROMPT_COMMAND='{ __rollout_report prompt "$?"; } 2>/dev/null'
+  __rollout_call=$2
   case $- in *e*) builtin return 0 ;; esac
   builtin return "$1"
 }
-PROMPT_COMMAND='{ __rollout_report prompt "$?"; } 2>/dev/null'
+__rollout_reset
 trap '__rollout_report exit "$?"' EXIT
 `;
 }

@@ -11,6 +11,11 @@ import { BoundedOutput } from './bounded-output.ts';
 const OPEN_MS = 20_000;
 /** Milliseconds that a command has to end after each step of the ladder. */
 const STEP_MS = 1000;
+/**
+ * Milliseconds between interrupts. One alone may hit a program of a loop, just as it ends by itself, and the
+ * loop goes on.
+ */
+const INTERRUPT_MS = 200;
 /** Bytes kept of what background jobs print while no command runs; it goes to the next command. */
 const IDLE_BYTES = 16_384;
 
@@ -31,8 +36,11 @@ export class Shell {
   private readonly controlDir: string;
   private readonly folder: string;
   private bash: Bash | null = null;
-  private output = new BoundedOutput(IDLE_BYTES);
+  /** Output of the command that runs, and of what else prints while none does. */
+  private output: BoundedOutput | null = null;
+  private idle = new BoundedOutput(IDLE_BYTES);
   private cwd: string;
+  private running: Promise<Completion> | null = null;
   private queue: Promise<unknown> = Promise.resolve();
   private stop: (() => void) | null = null;
   private closed = false;
@@ -56,7 +64,8 @@ export class Shell {
 
   /** ^C for whatever runs. */
   interrupt(): void {
-    this.bash?.interrupt();
+    const { bash } = this;
+    if (bash && this.running) void this.interruptAll(bash, this.running);
   }
 
   /** Ends what runs as a timeout would, without waiting for the time. */
@@ -77,10 +86,12 @@ export class Shell {
     // A bash that ended between commands is replaced before the next one, which then says so.
     let restarted = this.bash?.ended === true;
     const bash = this.bash && !this.bash.ended ? this.bash : await this.open();
-    const idle = this.output.finish();
-    this.output = new BoundedOutput(maxOutputBytes);
-    this.output.push(Buffer.from(idle.text));
+    const output = new BoundedOutput(maxOutputBytes);
+    output.push(Buffer.from(this.idle.finish().text));
+    this.idle = new BoundedOutput(IDLE_BYTES);
+    this.output = output;
     const running = bash.run(command);
+    this.running = running;
     const stopped = new Promise<'stopped'>((resolve) => {
       this.stop = () => resolve('stopped');
     });
@@ -88,8 +99,8 @@ export class Shell {
     this.stop = null;
     const completion = typeof first === 'string' ? await this.climbDown(bash, running) : first;
     const answers = typeof first !== 'string' || (await bash.answers(STEP_MS));
-    const { text, ...sizes } = this.output.finish();
-    this.output = new BoundedOutput(IDLE_BYTES);
+    this.running = null;
+    const { text, ...sizes } = output.finish();
     this.cwd = completion.cwd;
     if (this.closed) {
       await bash.kill();
@@ -115,23 +126,25 @@ export class Shell {
     const { typed } = bash;
     if (!lines.includes(typed)) return lines;
     if (!bash.ended) await within(bash.run('stty -echo -onlcr </dev/tty'), STEP_MS);
-    this.output = new BoundedOutput(IDLE_BYTES);
+    this.idle = new BoundedOutput(IDLE_BYTES);
     return lines.replace(typed, '');
   }
 
   /** The ladder: interrupt, ask, kill the command, kill the shell. */
   private async climbDown(bash: Bash, running: Promise<Completion>): Promise<Completion> {
     const steps = [
-      () => bash.interrupt(),
-      () => bash.signalCommand('SIGTERM'),
+      () => this.interruptAll(bash, running),
+      () => {
+        bash.signalCommand('SIGTERM');
+        return within(running, STEP_MS);
+      },
       () => {
         bash.signalCommand('SIGKILL');
-        bash.interrupt(); // the rest of a script whose program was killed
+        return this.interruptAll(bash, running); // the rest of a script whose program was killed
       },
     ];
     for (const step of steps) {
-      step();
-      const completion = await within(running, STEP_MS);
+      const completion = await step();
       if (!completion) continue;
       // What the command left in the background is part of it and has had its time.
       bash.signalCommand('SIGKILL');
@@ -139,6 +152,15 @@ export class Shell {
     }
     await bash.kill();
     return { ...(await running), status: null };
+  }
+
+  private async interruptAll(bash: Bash, running: Promise<Completion>): Promise<Completion | undefined> {
+    let completion: Completion | undefined;
+    for (let waited = 0; !completion && waited < STEP_MS; waited += INTERRUPT_MS) {
+      bash.interrupt();
+      completion = await within(running, INTERRUPT_MS);
+    }
+    return completion;
   }
 
   private async open(): Promise<Bash> {
@@ -149,7 +171,10 @@ export class Shell {
         controlDir: this.controlDir,
         folder: this.folder,
         cwd: this.cwd,
-        onOutput: (bytes) => this.output.push(bytes),
+        onOutput: (bytes) => (this.output ?? this.idle).push(bytes),
+        onCompletion: () => {
+          this.output = null;
+        },
       },
       OPEN_MS,
     );

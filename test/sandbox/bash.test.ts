@@ -1,0 +1,181 @@
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import { Box, startHost } from './support.ts';
+
+test('a persistent bash', async (t) => {
+  const { client } = await startHost(t);
+  const box = await Box.create(client);
+  /** Runs a command and checks output, status and whether the shell had to be replaced. */
+  const expect = async (command: string, output: string, exitCode = 0, restarted = false) => {
+    const result = await box.bash(command);
+    assert.deepEqual(
+      { command, output: result.output.text, exitCode: result.exitCode, restarted: result.restarted },
+      { command, output, exitCode, restarted },
+    );
+    assert.deepEqual([result.timedOut, result.output.omittedBytes], [false, 0]);
+    return result;
+  };
+
+  await t.test('survives what ends or silences ordinary sessions', async () => {
+    await expect('set -euo pipefail; false', '', 1, true);
+    await expect('echo usable', 'usable\n');
+    await expect('set -u; echo "$nope"; echo not reached', 'bash: nope: unbound variable\n', 1);
+    await expect('set +u; echo usable', 'usable\n');
+    await expect('exec >/dev/null 2>&1', '');
+    await expect('echo hidden', '');
+    await expect('exec >/dev/tty 2>&1; echo back', 'back\n');
+    await expect('PROMPT_COMMAND=false; PS1="> "; trap - EXIT; echo x', 'x\n');
+    await expect('echo y', 'y\n');
+    await expect('PS1=; alias printf=false; printf() { :; }; echo z', 'z\n');
+    await expect('unset -f printf; unalias printf; echo z', 'z\n');
+    await expect('sleep infinity & exit 1', '', 1, true);
+    await expect('exec true', '', 0, true);
+    await expect('kill -9 $$', '', 137, true);
+    await expect('exit 300', '', 44, true);
+    await expect('return 5', '', 5);
+    await expect('logout', "bash: logout: not login shell: use `exit'\n", 1);
+    await box.bash('break; continue');
+    await expect('echo usable', 'usable\n');
+  });
+
+  await t.test('keeps the folder over a restart', async () => {
+    const result = await expect('mkdir -p "a \'b"; cd "a \'b"; exit 7', '', 7, true);
+    assert.equal(result.cwd, "/workspace/a 'b");
+    await expect('pwd; cd /workspace', "/workspace/a 'b\n");
+  });
+
+  await t.test('takes any text as it is', async () => {
+    await expect('echo "done!!" !x !$ "$(echo \'!!\')**"', 'done!! !x !$ !!**\n');
+    await expect("printf 'a\\tb'\n\techo \tc", 'a\tbc\n');
+    await expect('echo trailing;', 'trailing\n');
+    await expect('# only a comment', '');
+    await expect('', '');
+    await expect('echo one \\\n  two', 'one two\n');
+    await expect("cat <<'EOF' 2>&1 | tail -1\n  first\n    $second `x` \\n\nEOF", '    $second `x` \\n\n');
+    await expect('true && echo "$(cat <<\'EOF\'\nit\'s "quoted"\nEOF\n)"', 'it\'s "quoted"\n');
+    const lines = Array.from(
+      { length: 120 },
+      (_, index) => `${' '.repeat(index % 7)}line ${index}: "$x" 'y' \\`,
+    );
+    await expect(`cat <<'END OF IT'\n${lines.join('\n')}\nEND OF IT`, `${lines.join('\n')}\n`);
+    const long = 'ü'.repeat(5000) + '\t\x03\x04\x1a'.repeat(100);
+    await expect(`printf %s '${long}' | wc -c; echo ${'x'.repeat(100_000)} | wc -c`, '10400\n100001\n');
+    await expect(`: '${'y'.repeat(3_000_000)}'; echo large`, 'large\n');
+  });
+
+  await t.test('gives programs that read an end of input, and loses no later command', async () => {
+    await expect('cat; read x; echo "read: $?"; cat | wc -c', 'read: 1\n0\n');
+    await expect('python3', '');
+    const input = await box.bash('python3 -c "input()"');
+    assert.match(input.output.text, /EOFError/);
+    await expect('head -1 & wait 2>/dev/null; echo after', 'after\n');
+    await expect('echo next', 'next\n');
+  });
+
+  await t.test('needs no pager, no colour and no width', async () => {
+    await box.bash('seq 1 500 > numbers');
+    await expect('"$PAGER" numbers | tail -1; tput colors 2>/dev/null', '500\n-1\n', 0);
+    const wide = 'w'.repeat(3000);
+    await expect(`echo ${wide}`, `${wide}\n`);
+    await expect('ls --color=auto -d numbers', 'numbers\n');
+  });
+
+  await t.test('shows every byte as it came, undecodable ones replaced', async () => {
+    await expect("printf '\\xff\\xfeok\\n'", '\ufffd\ufffdok\n');
+    await expect("printf '\\xe4\\xf6\\n' # ISO-8859-1", '\ufffd\ufffd\n');
+    await expect('for b in e2 82 ac; do printf "\\\\x$b"; sleep 0.01; done', '€');
+    await expect("printf 'a\\r\\nb\\rc\\n'", 'a\nb\rc\n');
+    await expect("printf '\\001\\002\\033[1mx\\n'", '\x01\x02\x1b[1mx\n');
+    await expect('stty sane </dev/tty', '');
+    await expect('echo quiet', 'quiet\n');
+    await expect('echo quiet again', 'quiet again\n');
+  });
+
+  await t.test('traces show only what was asked for', async () => {
+    await expect('set -x; echo traced; set +x', '++ echo traced\ntraced\n++ set +x\n');
+  });
+
+  await t.test('output of background jobs hangs nothing and confuses nothing', async () => {
+    await box.bash('(while :; do echo noise; sleep 0.01; done) & noise=$!');
+    for (let round = 0; round < 20; round++) {
+      const result = await box.bash(`(exit ${round})`);
+      assert.equal(result.exitCode, round);
+      assert.match(result.output.text, /^(noise\n)*$/);
+    }
+    await box.bash('kill $noise; wait $noise');
+    await expect('echo silence', 'silence\n');
+    await box.bash('for i in $(seq 20); do yes >/dev/null & done');
+    await expect('kill $(jobs -p); wait; echo "$?"', '143\n').catch(() => {}); // bash names the jobs it ended
+    await expect('echo calm', 'calm\n');
+  });
+
+  await t.test('on a timeout keeps what was printed and stays usable', async () => {
+    const cases: [command: string, output: string, restarted: boolean][] = [
+      ['echo part; sleep 100; echo never', 'part\n', false],
+      ['echo part; cat /dev/tty', 'part\n', false],
+      ['echo part; while :; do sleep 0.01; done', 'part\n', false],
+      ['echo part; python3 -c "import time; time.sleep(100)" 2>/dev/null', 'part\n', false],
+      ['echo part; mkfifo pipe; cat pipe', 'part\n', false],
+      ["echo part; trap '' INT; sleep 100", 'part\n', false],
+      ["echo part; trap '' INT TERM; while :; do :; done", 'part\n', true],
+    ];
+    const sleepers = async () =>
+      (await box.exec(['pgrep', '-r', 'S', '-x', 'sleep|cat|python3'])).stdout.text;
+    const before = await sleepers();
+    await box.bash('kept=yes');
+    for (const [command, output, restarted] of cases) {
+      const result = await box.bash(command, 400);
+      assert.equal(result.timedOut, true, command);
+      assert.equal(result.output.text.startsWith(output), true, command);
+      assert.doesNotMatch(result.output.text, /never/);
+      assert.equal(result.restarted, restarted, command);
+      assert.equal((await box.bash('echo "[$kept]"')).output.text, restarted ? '[]\n' : '[yes]\n', command);
+      await box.bash('trap - INT TERM; kept=yes');
+    }
+    assert.equal(await sleepers(), before, 'what the commands started is gone');
+  });
+
+  await t.test('an earlier background job outlives the timeout of a later command', async () => {
+    await box.bash('sleep 200 & job=$!');
+    await new Promise((resolve) => setTimeout(resolve, 50)); // start times are counted in hundredths
+    await box.bash('sleep 100 & cat /dev/tty', 400);
+    assert.match(
+      (await box.bash('kill -0 $job && echo alive')).output.text,
+      /^(\[2\].*Killed .*\n)?alive\n$/,
+    );
+    await box.bash('kill $job; wait $job');
+  });
+
+  await t.test('can be interrupted', async () => {
+    const { sandboxId, fence } = box.info;
+    const running = box.bash('echo started; touch /tmp/started; sleep 100');
+    while ((await box.exec(['test', '-e', '/tmp/started'])).exitCode !== 0);
+    await client.interruptShell(sandboxId, 'main', fence);
+    const result = await running;
+    assert.deepEqual([result.exitCode, result.timedOut, result.restarted], [130, false, false]);
+    await expect('echo on', 'on\n');
+  });
+
+  await t.test('leaves out the middle of long output and counts it', async () => {
+    const result = await box.bash("seq 1 100000; printf 'the end'", 30_000, 1000);
+    const { text, totalBytes, omittedBytes } = result.output;
+    assert.equal(totalBytes, 588_895 + 7);
+    assert.equal(omittedBytes, totalBytes - 1000);
+    assert.match(text, /^1\n2\n3\n/);
+    assert.match(text, new RegExp(`\\n\\[\\.\\.\\. ${omittedBytes} bytes left out \\.\\.\\.\\]\\n`));
+    assert.match(text, /100000\nthe end$/);
+  });
+
+  await t.test('200 MB of output take bounded memory', async () => {
+    const before = process.memoryUsage().rss;
+    const result = await box.bash('head -c 200000000 /dev/zero | tr "\\0" x; echo; echo end', 120_000);
+    assert.deepEqual([result.exitCode, result.output.totalBytes], [0, 200_000_005]);
+    assert.match(result.output.text, /x\nend\n$/);
+    assert.ok(process.memoryUsage().rss - before < 150 * 1024 ** 2);
+  });
+
+  await t.test('one command waits for the other', async () => {
+    const [first, second] = await Promise.all([box.bash('sleep 0.1; n=1'), box.bash('echo "$n"')]);
+    assert.deepEqual([first.exitCode, second.output.text], [0, '1\n']);
+  });
+});

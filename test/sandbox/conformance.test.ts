@@ -1,0 +1,121 @@
+import assert from 'node:assert/strict';
+import { existsSync, readdirSync } from 'node:fs';
+import path from 'node:path';
+import test from 'node:test';
+import { BACKENDS, Box, failure, startHost, until } from './support.ts';
+
+for (const backend of BACKENDS) {
+  test(`${backend}: what every backend does`, async (t) => {
+    const { client, stateDir } = await startHost(t, backend);
+    const box = await Box.create(client, { environment: { GREETING: 'hello' } });
+    const { sandboxId, fence, workspace } = box.info;
+    // A number of its own tells this sandbox's sleepers from any others of the machine.
+    const nap = `sleep ${300 + Math.random()}`;
+    const noneSleeps = async () => (await box.exec(['pgrep', '-r', 'S', '-fx', nap])).exitCode === 1;
+
+    await t.test('a shell keeps folder, variables, functions and background jobs', async () => {
+      await box.bash('mkdir -p deep/er && cd deep/er; x=5; f() { echo "f $x"; }; sleep 300 & job=$!');
+      const result = await box.bash('f; pwd; kill -0 $job && echo alive');
+      assert.equal(result.output.text, `f 5\n${workspace}/deep/er\nalive\n`);
+      assert.equal(result.cwd, `${workspace}/deep/er`);
+      await box.bash('kill $job; cd; wait');
+    });
+
+    await t.test('statuses are exact', async () => {
+      for (const [command, status] of [
+        ['true', 0],
+        ['false', 1],
+        ['(exit 42)', 42],
+        ['ls /nonexistent', 2],
+        ['no-such-program', 127],
+        ['if then', 2],
+        ['false | true', 0],
+        ['bash -c "kill -TERM \\$\\$"', 143],
+      ] as const) {
+        const result = await box.bash(command);
+        assert.deepEqual([command, result.exitCode, result.restarted], [command, status, false]);
+      }
+      await box.bash('(exit 9)');
+      assert.equal((await box.bash('echo $?')).output.text, '9\n');
+    });
+
+    await t.test('shells of other names are apart', async () => {
+      await box.bash('y=main; cd /tmp');
+      const other = await box.bash('echo "[$y]"; pwd', 30_000, 16_384, 'other');
+      assert.equal(other.output.text, `[]\n${workspace}\n`);
+      await client.closeShell(sandboxId, 'other', fence);
+    });
+
+    await t.test('exec gives streams, status and signal apart', async () => {
+      const result = await box.exec(['bash', '-c', 'cat; echo problem >&2; exit 3'], 'input');
+      assert.deepEqual([result.exitCode, result.signal, result.timedOut], [3, null, false]);
+      assert.equal(result.stdout.text, 'input');
+      assert.equal(result.stderr.text, 'problem\n');
+      const killed = await box.exec(['bash', '-c', 'kill -KILL $$']);
+      assert.deepEqual([killed.exitCode, killed.signal], [null, 'SIGKILL']);
+      assert.equal((await box.exec(['no-such-program'])).exitCode, 127);
+      assert.equal((await box.exec(['printenv', 'GREETING'])).stdout.text, 'hello\n');
+    });
+
+    await t.test('exec opens its streams by name', async () => {
+      const argv = ['bash', '-c', 'cat /dev/stdin > /dev/stdout; echo two > /dev/stderr'];
+      const result = await box.exec(argv, 'one');
+      assert.deepEqual([result.exitCode, result.stdout.text, result.stderr.text], [0, 'one', 'two\n']);
+    });
+
+    await t.test('exec ends with all that it started, grandchildren that hold its output too', async () => {
+      const argv = ['bash', '-c', `${nap} & (setsid ${nap} &); echo done`];
+      assert.equal((await box.exec(argv)).stdout.text, 'done\n');
+      const late = await box.exec(['bash', '-c', `echo early; (setsid ${nap} &); ${nap}`], '', 500);
+      assert.deepEqual([late.timedOut, late.signal, late.stdout.text], [true, 'SIGKILL', 'early\n']);
+      await until(noneSleeps, 'the end of the sleepers');
+    });
+
+    await t.test('files are written and read whole, whatever is in them', async () => {
+      const content = Buffer.from(Array.from({ length: 300_000 }, (_, index) => (index * 7919) % 256));
+      const target = `${workspace}/a b/ü'"$x`;
+      await client.writeFile(sandboxId, {
+        fence,
+        path: target,
+        content: content.toString('base64'),
+        mode: 0o600,
+      });
+      const read = await client.readFile(sandboxId, { fence, path: target });
+      assert.equal(read.totalBytes, content.length);
+      assert.deepEqual(Buffer.from(read.content, 'base64'), content);
+      const part = await client.readFile(sandboxId, { fence, path: target, maxBytes: 100 });
+      assert.deepEqual(Buffer.from(part.content, 'base64'), content.subarray(0, 100));
+      assert.equal(
+        (await box.bash(`stat -c %a "$HOME" >/dev/null; stat -c %a ${workspace}/a*/*`)).output.text,
+        '600\n',
+      );
+      await assert.rejects(
+        client.readFile(sandboxId, { fence, path: `${workspace}/none` }),
+        failure('HandlerFailed', /none is not a file/),
+      );
+    });
+
+    await t.test('kill leaves no process but the first, and says how many there were', async () => {
+      await box.bash(
+        `cd /tmp; for i in 1 2 3 4 5; do ${nap} & done; (setsid nohup ${nap} &) >/dev/null 2>&1`,
+      );
+      const receipt = await client.kill(sandboxId, fence);
+      assert.ok(receipt.processesKilled >= 7, `${receipt.processesKilled} killed`);
+      assert.ok(await noneSleeps());
+      assert.equal((await box.bash('pwd')).output.text, `${workspace}\n`);
+    });
+
+    await t.test('release is idempotent, tells the watcher and leaves nothing', async () => {
+      const watch = client.watch(sandboxId, fence);
+      const receipt = await box.release();
+      assert.equal(receipt.released, true);
+      assert.ok(receipt.processesKilled >= 1);
+      assert.deepEqual(await watch, { event: 'released' });
+      assert.equal((await box.release()).processesKilled, 0);
+      await assert.rejects(box.bash('true'), failure('SandboxLost'));
+      assert.deepEqual(readdirSync(path.join(stateDir, 'host', 'sandboxes')), []);
+      assert.ok(existsSync(path.join(stateDir, 'host', 'ledgers')));
+      assert.equal((await client.stats()).sandboxes, 0);
+    });
+  });
+}

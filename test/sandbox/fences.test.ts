@@ -1,0 +1,146 @@
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import { SandboxClient } from '../../activities/sandbox/client.ts';
+import { SandboxSpec } from '../../contracts/sandbox.ts';
+import { startSandboxHost } from '../../workers/sandbox-host/server.ts';
+import { Box, failure, hostOptions, startHost, temporaryFolder, until } from './support.ts';
+
+const spec = SandboxSpec.parse({});
+const record = (turn: number) => ({ kind: 'observed', turn, results: [], messages: [], deltaIds: [turn] });
+
+test('only the newest holder of a sandbox can do anything in it', async (t) => {
+  const { client } = await startHost(t, 'process');
+  const box = await Box.create(client);
+  const { sandboxId, fence } = box.info;
+  await client.appendLedger(sandboxId, { fence, seq: 0, record: record(0) });
+  const watch = client.watch(sandboxId, fence);
+  const { info, ledger } = await client.attach(sandboxId, { workflowRunId: 'run-1', attempt: 1 });
+  assert.ok(info.fence > fence);
+  assert.deepEqual(
+    ledger.map((line) => line.record),
+    [record(0)],
+  );
+  assert.deepEqual(await watch, { event: 'superseded' });
+  assert.deepEqual(await client.watch(sandboxId, fence), { event: 'superseded' });
+  const refused = failure('FenceRefused', new RegExp(`fence ${fence} `));
+  const base64 = Buffer.from('x').toString('base64');
+  await assert.rejects(box.bash('true'), refused);
+  await assert.rejects(box.exec(['true']), refused);
+  await assert.rejects(client.appendLedger(sandboxId, { fence, seq: 1, record: record(1) }), refused);
+  await assert.rejects(client.writeFile(sandboxId, { fence, path: 'x', content: base64 }), refused);
+  await assert.rejects(client.readFile(sandboxId, { fence, path: 'x' }), refused);
+  await assert.rejects(client.kill(sandboxId, fence), refused);
+  await assert.rejects(client.interruptShell(sandboxId, 'main', fence), refused);
+  await client.appendLedger(sandboxId, { fence: info.fence, seq: 1, record: record(1) });
+});
+
+test('a call goes on when its worker is gone, and runs once however often it is asked for', async (t) => {
+  const { client } = await startHost(t, 'process');
+  const box = await Box.create(client);
+  const { sandboxId, fence, workspace } = box.info;
+  const call = {
+    callId: '0.0',
+    command: 'echo run >> runs; touch begun; until [ -e go ]; do sleep 0.01; done; echo result',
+    timeoutMs: 30_000,
+  };
+  const dying = new AbortController();
+  const abandoned = client.shell(sandboxId, 'main', { fence, ...call }, dying.signal);
+  await until(
+    async () => (await box.exec(['test', '-e', `${workspace}/begun`])).exitCode === 0,
+    'its beginning',
+  );
+  dying.abort(new Error('the worker died'));
+  await assert.rejects(abandoned, /the worker died/);
+  const { info } = await client.attach(sandboxId, { workflowRunId: 'run-1', attempt: 1 });
+  const again = client.shell(sandboxId, 'main', { fence: info.fence, ...call });
+  await client.exec(sandboxId, { fence: info.fence, argv: ['touch', `${workspace}/go`], timeoutMs: 9000 });
+  assert.equal((await again).output.text, 'result\n');
+  const third = await client.shell(sandboxId, 'main', { fence: info.fence, ...call });
+  assert.deepEqual(third, await again);
+  const runs = await client.readFile(sandboxId, { fence: info.fence, path: `${workspace}/runs` });
+  assert.equal(Buffer.from(runs.content, 'base64').toString(), 'run\n');
+});
+
+test('create is idempotent per attempt, a newer attempt replaces, an older one is refused', async (t) => {
+  const { client } = await startHost(t, 'process', 2);
+  const create = (workflowRunId: string, attempt: number) =>
+    client.create({ rolloutId: 'r', workflowRunId, attempt, spec });
+  const first = await create('run-1', 1);
+  const again = await create('run-1', 1);
+  assert.equal(again.sandboxId, first.sandboxId);
+  assert.ok(again.fence > first.fence);
+  const watch = client.watch(again.sandboxId, again.fence);
+  const second = await create('run-1', 2);
+  assert.notEqual(second.sandboxId, first.sandboxId);
+  assert.deepEqual(await watch, { event: 'superseded' });
+  await assert.rejects(create('run-1', 1), failure('FenceRefused'));
+  const reset = await create('run-2', 1);
+  assert.notEqual(reset.sandboxId, second.sandboxId);
+  await assert.rejects(create('run-1', 3), failure('FenceRefused'));
+  await assert.rejects(
+    client.attach(second.sandboxId, { workflowRunId: 'run-1', attempt: 2 }),
+    failure('SandboxLost'),
+  );
+  await assert.rejects(
+    client.attach(reset.sandboxId, { workflowRunId: 'run-1', attempt: 2 }),
+    failure('FenceRefused'),
+  );
+  assert.equal((await client.stats()).sandboxes, 1);
+});
+
+test('many who create the same at once get the same sandbox', async (t) => {
+  const { client } = await startHost(t, 'process');
+  const request = { rolloutId: 'r', workflowRunId: 'run-1', attempt: 1, spec };
+  const infos = await Promise.all(Array.from({ length: 8 }, () => client.create(request)));
+  assert.equal(new Set(infos.map(({ sandboxId }) => sandboxId)).size, 1);
+  assert.equal(new Set(infos.map(({ fence }) => fence)).size, 8);
+});
+
+test('a full host says so', async (t) => {
+  const { client } = await startHost(t, 'process', 1);
+  const box = await Box.create(client);
+  await assert.rejects(Box.create(client), failure('SandboxFailed', /test-host is full: it has 1 sandboxes/));
+  await box.release();
+  await Box.create(client);
+});
+
+test('fences and the order of attempts outlive a restart of the host', async (t) => {
+  const options = hostOptions(temporaryFolder(t), 'process');
+  let running = await startSandboxHost(options);
+  t.after(() => running.close());
+  const first = await running.host.create({ rolloutId: 'r', workflowRunId: 'run-1', attempt: 2, spec });
+  await running.host.get(first.sandboxId).appendLedger(first.fence, 0, record(0));
+  await running.close();
+  running = await startSandboxHost(options);
+  const client = new SandboxClient(running);
+  t.after(() => client.close());
+  const create = (attempt: number) =>
+    client.create({ rolloutId: 'r', workflowRunId: 'run-1', attempt, spec });
+  await assert.rejects(create(1), failure('FenceRefused'));
+  await assert.rejects(create(2), failure('SandboxLost', /its ledger is not/));
+  assert.ok((await create(3)).fence > first.fence);
+});
+
+test('abort tells the holder and stops what runs, but keeps sandbox and ledger', async (t) => {
+  const { client } = await startHost(t, 'process');
+  const box = await Box.create(client);
+  const { sandboxId, fence, workspace } = box.info;
+  const watch = client.watch(sandboxId, fence);
+  const shell = box.bash('echo part; touch begun; sleep 200', 60_000);
+  const program = box.exec(['sleep', '200'], undefined, 60_000);
+  await until(
+    async () => (await box.exec(['test', '-e', `${workspace}/begun`])).exitCode === 0,
+    'its beginning',
+  );
+  await client.abort(sandboxId, { reason: 'stale' });
+  assert.deepEqual(await watch, { event: 'abort', reason: 'stale' });
+  assert.deepEqual(await client.watch(sandboxId, fence), { event: 'abort', reason: 'stale' });
+  const stopped = await shell;
+  assert.deepEqual(
+    [stopped.timedOut, stopped.exitCode, stopped.output.text.startsWith('part\n')],
+    [false, 130, true],
+  );
+  assert.equal((await program).signal, 'SIGKILL');
+  await client.appendLedger(sandboxId, { fence, seq: 0, record: record(0) });
+  assert.equal((await client.readLedger(sandboxId)).length, 1);
+});

@@ -1,0 +1,178 @@
+import assert from 'node:assert/strict';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readdirSync, statSync } from 'node:fs';
+import path from 'node:path';
+import test from 'node:test';
+import { Agent, request } from 'undici';
+import { SandboxClient } from '../../activities/sandbox/client.ts';
+import { SandboxSpec } from '../../contracts/sandbox.ts';
+import { sandboxHostAddress } from '../../workers/sandbox-host/address.ts';
+import { processIds, processInfo, startedWith } from '../../workers/sandbox-host/processes.ts';
+import { startSandboxHost } from '../../workers/sandbox-host/server.ts';
+import { BACKENDS, Box, failure, hostOptions, startHost, temporaryFolder, until } from './support.ts';
+
+/** A sandbox host in a process of its own, as in production. */
+async function startProcess(stateDir: string, backend: string): Promise<ChildProcess> {
+  const script = `
+    import { hostOptions } from './test/sandbox/support.ts';
+    import { startSandboxHost } from './workers/sandbox-host/server.ts';
+    await startSandboxHost(hostOptions(process.argv[1], process.argv[2]));
+    console.log('ready');`;
+  const argv = ['--import', 'tsx', '--input-type=module', '-e', script, stateDir, backend];
+  const child = spawn(process.execPath, argv, { stdio: ['ignore', 'pipe', 'inherit'] });
+  await once(child.stdout as NodeJS.ReadableStream, 'data');
+  return child;
+}
+
+/** Processes that were started with this in their environment. */
+function marked(entry: string): number[] {
+  return processIds().filter((pid) => startedWith(pid, entry) && processInfo(pid)?.zombie === false);
+}
+
+for (const backend of BACKENDS) {
+  test(`${backend}: when the host is killed, all that ran in its sandboxes dies with it`, async (t) => {
+    const stateDir = temporaryFolder(t);
+    const child = await startProcess(stateDir, backend);
+    t.after(() => child.kill('SIGKILL'));
+    const client = new SandboxClient(sandboxHostAddress(stateDir));
+    t.after(() => client.close());
+    const mark = `ROLLOUT_TEST=${stateDir}`;
+    const spec = { environment: { ROLLOUT_TEST: stateDir } };
+    const [box, other] = [await Box.create(client, spec), await Box.create(client, spec)];
+    const { sandboxId, fence } = box.info;
+    await box.bash('(setsid nohup sleep 300 >/dev/null 2>&1 &); sleep 300 & trap "" HUP TERM INT');
+    await client.appendLedger(sandboxId, {
+      fence,
+      seq: 0,
+      record: { kind: 'observed', turn: 0, results: [], messages: [], deltaIds: [] },
+    });
+    const running = other.exec(['sleep', '300']);
+    running.catch(() => {}); // awaited below
+    await until(() => marked(mark).length >= 4, 'the sleepers');
+    const watch = client.watch(sandboxId, fence);
+    watch.catch(() => {}); // awaited below
+    child.kill('SIGKILL');
+    await assert.rejects(watch, failure('HostUnreachable'));
+    await assert.rejects(running, failure('HostUnreachable'));
+    await until(() => marked(mark).length === 0, 'the end of everything');
+    await assert.rejects(box.bash('true'), failure('HostUnreachable'));
+
+    assert.equal(readdirSync(path.join(stateDir, 'host', 'sandboxes')).length, 2);
+    const next = await startSandboxHost(hostOptions(stateDir, backend));
+    t.after(() => next.close());
+    assert.deepEqual(readdirSync(path.join(stateDir, 'host', 'sandboxes')), []);
+    await assert.rejects(
+      client.attach(sandboxId, { workflowRunId: 'run-1', attempt: 1 }),
+      failure('SandboxLost'),
+    );
+    const ledgers = readdirSync(path.join(stateDir, 'host', 'ledgers'), { recursive: true }) as string[];
+    assert.equal(ledgers.filter((name) => name.endsWith('run-1.1.jsonl')).length, 2);
+  });
+
+  test(`${backend}: a sandbox that dies by itself is lost to its holder at once`, async (t) => {
+    const { client, stateDir } = await startHost(t, backend);
+    const box = await Box.create(client, { environment: { ROLLOUT_TEST: stateDir } });
+    const { sandboxId, fence } = box.info;
+    const watch = client.watch(sandboxId, fence);
+    const running = box.bash('sleep 300');
+    running.catch(() => {}); // awaited below
+    const folder = path.join(stateDir, 'host', 'sandboxes', sandboxId);
+    const { pid } = JSON.parse(
+      await import('node:fs').then((fs) => fs.readFileSync(path.join(folder, 'processes.json'), 'utf8')),
+    )[0] as { pid: number };
+    process.kill(pid, 'SIGKILL');
+    const event = await watch;
+    assert.equal(event.event, 'lost');
+    if (backend === 'bubblewrap') await assert.rejects(running, failure('SandboxLost'));
+    await assert.rejects(box.bash('true'), failure('SandboxLost'));
+    await assert.rejects(
+      client.attach(sandboxId, { workflowRunId: 'run-1', attempt: 1 }),
+      failure('SandboxLost'),
+    );
+    assert.equal((await box.release()).released, true);
+    assert.deepEqual(marked(`ROLLOUT_TEST=${stateDir}`), []);
+    assert.equal((await client.stats()).sandboxes, 0);
+  });
+}
+
+test('a graceful stop ends sandboxes, socket and waiting calls', async (t) => {
+  const { client, running, stateDir } = await startHost(t);
+  const box = await Box.create(client, { environment: { ROLLOUT_TEST: stateDir } });
+  const watch = client.watch(box.info.sandboxId, box.info.fence);
+  const call = box.bash('sleep 300');
+  call.catch(() => {}); // awaited below
+  await until(() => marked(`ROLLOUT_TEST=${stateDir}`).length >= 2, 'the sleeper');
+  await running.close();
+  assert.deepEqual(await watch.catch((error: unknown) => (error as Error).name), {
+    event: 'lost',
+    message: 'the sandbox host stops',
+  });
+  await assert.rejects(call, failure('SandboxLost'));
+  assert.deepEqual(marked(`ROLLOUT_TEST=${stateDir}`), []);
+  await assert.rejects(client.stats(), failure('HostUnreachable'));
+  assert.deepEqual(readdirSync(path.join(stateDir, 'host')).includes('socket'), false);
+});
+
+test('one folder has one host', async (t) => {
+  const { stateDir } = await startHost(t, 'process');
+  await assert.rejects(
+    startSandboxHost(hostOptions(stateDir, 'process')),
+    failure('SandboxUnavailable', /already holds .*set another stateDir/),
+  );
+});
+
+test('socket and token are for their user alone, and every call needs the token', async (t) => {
+  const { running, stateDir } = await startHost(t, 'process');
+  const mode = (name: string) => (statSync(path.join(stateDir, 'host', name)).mode & 0o777).toString(8);
+  assert.deepEqual([mode('.'), mode('token'), mode('socket')], ['700', '600', '600']);
+  const dispatcher = new Agent({ connect: { socketPath: running.socketPath } });
+  t.after(() => dispatcher.destroy());
+  for (const headers of [{}, { authorization: 'Bearer ' }, { authorization: `Bearer ${'0'.repeat(64)}` }]) {
+    const answer = await request('http://host/v1/stats', { dispatcher, headers });
+    assert.equal(answer.statusCode, 401);
+    await answer.body.dump();
+  }
+  const wrong = new SandboxClient({ socketPath: running.socketPath, token: 'wrong' });
+  t.after(() => wrong.close());
+  await assert.rejects(wrong.stats(), failure('HostUnreachable', /token/));
+  const right = new SandboxClient(sandboxHostAddress(stateDir));
+  t.after(() => right.close());
+  assert.equal((await right.stats()).host, 'test-host');
+});
+
+test('bad input is refused with the field that is wrong', async (t) => {
+  const { client } = await startHost(t, 'process');
+  const box = await Box.create(client);
+  const { sandboxId, fence } = box.info;
+  const spec = SandboxSpec.parse({});
+  await assert.rejects(
+    client.create({ rolloutId: '../x', workflowRunId: 'w', attempt: 1, spec }),
+    failure('InvalidRequest', /rolloutId/),
+  );
+  await assert.rejects(
+    client.exec(sandboxId, { fence, argv: [], timeoutMs: 1 }),
+    failure('InvalidRequest', /argv/),
+  );
+  await assert.rejects(
+    client.shell(sandboxId, '..%2Fx', { fence, callId: 'c', command: '', timeoutMs: 1 }),
+    failure('InvalidRequest', /name/),
+  );
+  await assert.rejects(
+    client.exec('nowhere', { fence, argv: ['true'], timeoutMs: 1 }),
+    failure('SandboxLost'),
+  );
+});
+
+test('a socket path that the kernel would cut is refused with the setting to change', async (t) => {
+  const stateDir = path.join(temporaryFolder(t), 'x'.repeat(100));
+  await assert.rejects(
+    startSandboxHost(hostOptions(stateDir, 'process')),
+    failure('SandboxUnavailable', /the kernel allows 107: set stateDir to a shorter path/),
+  );
+});
+
+test('a backend that does not work says why', async (t) => {
+  const options = { ...hostOptions(temporaryFolder(t)), bwrapPath: '/nonexistent/bwrap' };
+  await assert.rejects(startSandboxHost(options), failure('SandboxUnavailable', /nonexistent\/bwrap/));
+});
