@@ -1,3 +1,4 @@
+import { FAILURES, type FailureType } from '../contracts/failures.ts';
 import type { RolloutResult } from '../contracts/result.ts';
 import { tableOf } from './output.ts';
 
@@ -19,7 +20,8 @@ export interface BatchSummary {
   readonly batchId: string;
   readonly rollouts: number;
   readonly outcomes: Record<RolloutResult['outcome'], number>;
-  readonly failures: Record<string, number>;
+  /** By failure type: how many, and the first one's own words. */
+  readonly failures: Partial<Record<FailureType, { count: number; first: string }>>;
   readonly meanReward: number | null;
   readonly tokens: number;
   /** Wall-clock seconds of the whole batch. */
@@ -34,7 +36,7 @@ export class BatchTally {
     { samples: number; graded: number; reward: number; tokens: number; ms: number }
   >();
   private readonly outcomes = { completed: 0, truncated: 0, cancelled: 0, failed: 0 };
-  private readonly failures: Record<string, number> = {};
+  private readonly failures: BatchSummary['failures'] = {};
   private readonly started = Date.now();
 
   add(result: RolloutResult): void {
@@ -48,7 +50,11 @@ export class BatchTally {
       task.reward += result.reward.total;
     }
     this.outcomes[result.outcome]++;
-    if (result.failure) this.failures[result.failure.type] = (this.failures[result.failure.type] ?? 0) + 1;
+    if (result.failure) {
+      const { type, message } = result.failure;
+      const known = this.failures[type] ?? { count: 0, first: message };
+      this.failures[type] = { ...known, count: known.count + 1 };
+    }
   }
 
   summary(batchId: string): BatchSummary {
@@ -95,8 +101,11 @@ export function summaryText(summary: BatchSummary, mostTasks = 50): string {
     String(summary.tokens),
     `${summary.seconds.toFixed(1)} in all`,
   ]);
-  const counts = Object.entries({ ...summary.outcomes, ...summary.failures })
+  const counts = Object.entries(summary.outcomes)
     .filter(([, count]) => count > 0)
     .map(([name, count]) => `${count} ${name}`);
-  return `${tableOf(['task', 'samples', 'mean reward', 'tokens', 'seconds'], rows)}\n${counts.join(', ')}`;
+  const failures = Object.entries(summary.failures).map(
+    ([type, { count, first }]) => `${count} ${type}: ${first}\n  ${FAILURES[type as FailureType].advice}`,
+  );
+  return `${tableOf(['task', 'samples', 'mean reward', 'tokens', 'seconds'], rows)}\n${[counts.join(', '), ...failures].join('\n')}`;
 }

@@ -32,6 +32,9 @@ export class LlmHttp {
     this.url = url.replace(/\/+$/, '');
     this.#timeouts = { ...DEFAULT_TIMEOUTS, ...timeouts };
     this.#agent = new Agent({
+      // One connection per request: llama.cpp closes idle ones after 5 s, and a request that meets the closing
+      // fails as if the server had died. Opening one takes a fraction of a millisecond beside a turn's seconds.
+      pipelining: 0,
       connect: { timeout: this.#timeouts.connectMs },
       // Streams are timed by their tokens: a server's keep-alive comments are no progress.
       bodyTimeout: 0,

@@ -7,6 +7,7 @@ import { LlamaCppDialect } from '../../activities/llm/llama-cpp.ts';
 import { checksumOf } from '../../activities/trajectory/assemble.ts';
 import { PROJECT_ROOT } from '../../config/tools.ts';
 import { Trajectory } from '../../contracts/trajectory.ts';
+import { hasBrowser, startBrowser } from '../support/browser.ts';
 import { TestStack } from '../support/stack.ts';
 
 const TASKS = path.join(PROJECT_ROOT, 'examples', 'tasks', 'arithmetic.jsonl');
@@ -134,6 +135,26 @@ test('show and list know the rollouts', async () => {
     listed.map(({ rolloutId }) => rolloutId).sort(),
     trajectories.map((trajectory) => trajectory.rollout_id).sort(),
   );
+});
+
+test('the Temporal UI shows three stages on three queues, summaries and search attributes', {
+  skip: !hasBrowser && !process.env.CI && 'no Chromium on this machine',
+}, async () => {
+  const shown = trajectories.find((trajectory) => trajectory.turns.length > 1) ?? trajectories[0];
+  const { rollout_id: id, workflow_run_id: run } = shown as Trajectory;
+  const browser = await startBrowser();
+  try {
+    const page = await browser.newPage({ viewport: { width: 1500, height: 1250 } });
+    await page.goto(`${stack.endpoints().uiUrl}/namespaces/default/workflows/${id}/${run}/history`);
+    for (const text of ['init', 'evaluate', 'bubblewrap', 'sample 0', 'completed']) {
+      await page.getByText(text).first().waitFor({ timeout: 60_000 });
+    }
+    if (process.env.SCREENSHOTS) {
+      await page.screenshot({ path: path.join(process.env.SCREENSHOTS, 'temporal-ui.png') });
+    }
+  } finally {
+    await browser.close();
+  }
 });
 
 test('malformed lines are named, counted and cost the exit code, and nothing else', async () => {

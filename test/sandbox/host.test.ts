@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readdirSync, statSync } from 'node:fs';
+import { readdirSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { Agent, request } from 'undici';
@@ -78,9 +78,9 @@ for (const backend of BACKENDS) {
     const running = box.bash('sleep 300');
     running.catch(() => {}); // awaited below
     const folder = path.join(stateDir, 'host', 'sandboxes', sandboxId);
-    const { pid } = JSON.parse(
-      await import('node:fs').then((fs) => fs.readFileSync(path.join(folder, 'processes.json'), 'utf8')),
-    )[0] as { pid: number };
+    const { pid } = JSON.parse(readFileSync(path.join(folder, 'processes.json'), 'utf8'))[0] as {
+      pid: number;
+    };
     process.kill(pid, 'SIGKILL');
     const event = await watch;
     assert.equal(event.event, 'lost');
@@ -176,3 +176,36 @@ test('a backend that does not work says why', async (t) => {
   const options = { ...hostOptions(temporaryFolder(t)), bwrapPath: '/nonexistent/bwrap' };
   await assert.rejects(startSandboxHost(options), failure('SandboxUnavailable', /nonexistent\/bwrap/));
 });
+
+test('a host that is killed at any moment leaves nothing that the next one does not clear', async (t) => {
+  const stateDir = temporaryFolder(t);
+  const spec = SandboxSpec.parse({});
+  let made = 0;
+  for (const delayMs of [0, 3, 7, 12, 20]) {
+    const child = await startProcess(stateDir, 'bubblewrap');
+    t.after(() => child.kill('SIGKILL'));
+    const client = new SandboxClient(sandboxHostAddress(stateDir));
+    t.after(() => client.close());
+    await client.stats();
+    const creates = [1, 2, 3].map(() =>
+      client.create({ rolloutId: `r-${++made}`, workflowRunId: 'run-1', attempt: 1, spec }),
+    );
+    await new Promise((resolve) => setTimeout(resolve, delayMs));
+    child.kill('SIGKILL');
+    await once(child, 'exit');
+    await Promise.allSettled(creates);
+  }
+  const next = await startSandboxHost(hostOptions(stateDir));
+  t.after(() => next.close());
+  assert.deepEqual(readdirSync(path.join(stateDir, 'host', 'sandboxes')), []);
+  const bubblewraps = processIds().filter((pid) => commandLine(pid).includes(stateDir));
+  assert.deepEqual(bubblewraps.map(commandLine), []);
+});
+
+function commandLine(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ');
+  } catch {
+    return ''; // it has ended
+  }
+}

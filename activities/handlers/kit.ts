@@ -1,0 +1,16 @@
+/**
+ * What a handler module outside this project imports: `import { defineHandler, bash } from
+ * 'durable-rollouts/handler'`.
+ */
+export type { ChatMessage, Reward } from '../../contracts/trajectory.ts';
+export type { BoundSandbox } from '../sandbox/bound.ts';
+export { bash } from '../tools/bash.ts';
+export type { Tool, ToolContext, ToolOutcome } from '../tools/tool.ts';
+export {
+  type AgentHandler,
+  defineHandler,
+  type EvaluateContext,
+  type InitContext,
+  type OutcomeContext,
+} from './handler.ts';
+export { loadPrompt, parsePrompt } from './prompt-file.ts';

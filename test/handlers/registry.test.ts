@@ -1,0 +1,80 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, before, test } from 'node:test';
+import { math } from '../../activities/handlers/math/math.ts';
+import { parsePrompt } from '../../activities/handlers/prompt-file.ts';
+import { loadHandlers } from '../../activities/handlers/registry.ts';
+import { PROJECT_ROOT } from '../../config/tools.ts';
+
+let folder: string;
+before(async () => {
+  folder = await mkdtemp(path.join(tmpdir(), 'handlers-'));
+});
+after(() => rm(folder, { recursive: true }));
+
+test('a handler of one’s own is loaded from its file and checks its tasks', async () => {
+  const registry = await loadHandlers(['./examples/handlers/count-lines.ts'], PROJECT_ROOT);
+  assert.deepEqual(
+    registry.list().map(({ name }) => name),
+    ['count-lines', 'math'],
+  );
+  const { data } = registry.open({ handler: 'count-lines', id: 'a', data: { text: 'x\n' } });
+  assert.deepEqual(data, { text: 'x\n' });
+  assert.throws(() => registry.open({ handler: 'count-lines', id: 'a', data: { text: '' } }), {
+    type: 'InvalidTask',
+    message: /task a: text: /,
+  });
+});
+
+test('every example of a handler is a task of it', async () => {
+  const registry = await loadHandlers(['./examples/handlers/count-lines.ts'], PROJECT_ROOT);
+  for (const { name, example } of registry.list()) {
+    registry.open({ handler: name, id: 'example', data: example });
+  }
+});
+
+test('a module that is no handler is refused with what is missing', async () => {
+  const load = async (name: string, text: string) => {
+    await writeFile(path.join(folder, name), text);
+    return loadHandlers([`./${name}`], folder);
+  };
+  await assert.rejects(load('a.mjs', 'export default {}'), /a\.mjs: its default export has no name/);
+  await assert.rejects(load('b.mjs', 'export default { name: "b" }'), /has no schema/);
+  await assert.rejects(load('c.mjs', 'throw new Error("broken")'), /c\.mjs: broken/);
+  await assert.rejects(loadHandlers(['./none.mjs'], folder), /none\.mjs/);
+  const twice = `const h = { name: 'math', schema: { safeParse() {} }, tools() {}, prompt() {}, evaluate() {} }; export default h`;
+  await assert.rejects(load('d.mjs', twice), /two handlers are called math/);
+});
+
+test('a prompt file is messages by role, with values put in literally', () => {
+  const messages = parsePrompt('# system\n\nBe {{how}}.\n\n# user\n\n{{what}}\n', {
+    how: 'brief',
+    what: '# user $& {{how}}',
+  });
+  assert.deepEqual(messages, [
+    { role: 'system', content: 'Be brief.' },
+    { role: 'user', content: '# user $& {{how}}' },
+  ]);
+  assert.throws(() => parsePrompt('# user\n{{missing}}', {}), /\{\{missing\}\}/);
+});
+
+test('GSM8K, MATH and AMC lines are maths tasks as they are; the gold answer is not in the prompt', async () => {
+  for (const [data, answer, reward] of [
+    [{ question: 'Two and two?', answer: '2+2 = <<2+2=4>>4\n#### 4' }, '4', 1],
+    [{ problem: 'Half?', solution: 'It is $\\boxed{\\frac{1}{2}}$.', level: 'Level 1' }, '0.5', 1],
+    [{ id: 0, problem: 'Miles?', answer: 27.0, url: 'x' }, '27', 1],
+    [{ problem: 'Miles?', answer: 27 }, '28', 0],
+    [{ problem: 'Miles?', answer: 27 }, null, 0],
+  ] as const) {
+    const task = math.schema.parse(data);
+    assert.deepEqual(
+      await math.evaluate({ task, outcome: { answer }, messages: [], signal: AbortSignal.timeout(1000) }),
+      { total: reward, parts: { correct: reward } },
+    );
+    const said = (await math.prompt(task)).map(({ content }) => content).join('\n');
+    assert.ok(said.includes(task.question ?? (task.problem as string)));
+    assert.ok(!said.includes('####') && !said.includes('frac'));
+  }
+});
