@@ -21,7 +21,9 @@ async function startProcess(stateDir: string, backend: string): Promise<ChildPro
     console.log('ready');`;
   const argv = ['--import', 'tsx', '--input-type=module', '-e', script, stateDir, backend];
   const child = spawn(process.execPath, argv, { stdio: ['ignore', 'pipe', 'inherit'] });
-  await once(child.stdout as NodeJS.ReadableStream, 'data');
+  const died = once(child, 'exit').then(() => assert.fail('the host did not start'));
+  died.catch(() => {}); // raced below; later it is the test that ends the host
+  await Promise.race([once(child.stdout as NodeJS.ReadableStream, 'data'), died]);
   return child;
 }
 
@@ -187,13 +189,15 @@ test('a host that is killed at any moment leaves nothing that the next one does 
     const client = new SandboxClient(sandboxHostAddress(stateDir));
     t.after(() => client.close());
     await client.stats();
-    const creates = [1, 2, 3].map(() =>
-      client.create({ rolloutId: `r-${++made}`, workflowRunId: 'run-1', attempt: 1, spec }),
+    const creates = Promise.allSettled(
+      [1, 2, 3].map(() =>
+        client.create({ rolloutId: `r-${++made}`, workflowRunId: 'run-1', attempt: 1, spec }),
+      ),
     );
     await new Promise((resolve) => setTimeout(resolve, delayMs));
     child.kill('SIGKILL');
     await once(child, 'exit');
-    await Promise.allSettled(creates);
+    await creates;
   }
   const next = await startSandboxHost(hostOptions(stateDir));
   t.after(() => next.close());

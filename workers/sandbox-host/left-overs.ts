@@ -3,7 +3,7 @@ import { chmod, lstat, readdir, readFile, rm, writeFile } from 'node:fs/promises
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { RolloutError } from '../../contracts/failures.ts';
-import { type ProcessInfo, processInfo, signal } from './processes.ts';
+import { type ProcessInfo, processesOf, processInfo, signal } from './processes.ts';
 
 /** A process named for good: an id alone may be given to another. */
 type ProcessName = Pick<ProcessInfo, 'pid' | 'startTicks'>;
@@ -46,15 +46,15 @@ export async function clearLeftOvers(
     const folder = path.join(sandboxesDir, name);
     const recorded = path.join(folder, 'processes.json');
     const anchors = existsSync(recorded) ? readNames(await readFile(recorded, 'utf8')) : [];
-    for (const anchor of anchors.filter(isAlive)) {
-      processes++;
-      signal(anchor.pid, 'SIGKILL');
-    }
+    // A host that was killed while it made a sandbox has recorded nothing yet.
+    const left = () => [...anchors.filter(isAlive), ...processesOf(name)];
     const deadline = performance.now() + DEATH_MS;
-    while (anchors.some(isAlive)) {
+    processes += left().length;
+    for (let alive = left(); alive.length > 0; alive = left()) {
       if (performance.now() > deadline) {
         throw new RolloutError('SandboxUnavailable', `processes of left-over sandbox ${name} do not die`);
       }
+      for (const { pid } of alive) signal(pid, 'SIGKILL');
       await delay(10);
     }
     await removeTree(folder);

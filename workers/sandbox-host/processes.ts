@@ -61,6 +61,20 @@ export function startedWith(pid: number, entry: string): boolean {
   }
 }
 
+/**
+ * Variable that names the sandbox in the environment of the processes that hold it up (never of those inside,
+ * where a backend can tell them apart), for a later host to find.
+ */
+export const SANDBOX_VARIABLE = 'ROLLOUT_SANDBOX';
+
+/** Processes that were started for this sandbox, as {@link SANDBOX_VARIABLE} says. */
+export function processesOf(sandboxId: string): ProcessInfo[] {
+  return processIds()
+    .filter((pid) => startedWith(pid, `${SANDBOX_VARIABLE}=${sandboxId}`))
+    .map(processInfo)
+    .filter((info) => info !== null && !info.zombie) as ProcessInfo[];
+}
+
 /** Sends a signal; false if the process had ended already. */
 export function signal(pid: number, name: NodeJS.Signals): boolean {
   try {

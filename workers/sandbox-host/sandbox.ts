@@ -170,10 +170,10 @@ export class Sandbox {
     this.final = event;
     this.watchers.tellAll(event);
     const { backend, handle, ledger, folder } = this.parts;
-    this.stopPrograms();
-    const closed = [...this.shells.values()].map((shell) => shell.close());
+    for (const shell of this.shells.values()) shell.retire();
     const count = await backend.destroy(handle);
-    await Promise.all(closed);
+    await Promise.all([...this.shells.values()].map((shell) => shell.close()));
+    this.stopPrograms();
     await Promise.allSettled(this.calls.values()); // their callers have the errors
     await removeTree(folder);
     await ledger.close();

@@ -3,7 +3,14 @@ import { chownSync, existsSync, lstatSync, readFileSync, readlinkSync } from 'no
 import type { Readable } from 'node:stream';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
 import { WORKSPACE } from '../../../contracts/sandbox.ts';
-import { type ProcessInfo, pidNamespace, processIds, processInfo, signal } from '../processes.ts';
+import {
+  type ProcessInfo,
+  pidNamespace,
+  processIds,
+  processInfo,
+  SANDBOX_VARIABLE,
+  signal,
+} from '../processes.ts';
 import type { Backend, Creation, Entry, Handle, Probe, Program } from './backend.ts';
 import { type BwrapProgram, prepareBwrap } from './bwrap-program.ts';
 import { programEnvironment } from './environment.ts';
@@ -75,7 +82,7 @@ export class BubblewrapBackend implements Backend {
     } catch (error) {
       return { works: false, why: `bubblewrap (${this.bwrapPath}) cannot be used: ${messageOf(error)}` };
     }
-    const [file, args, env] = this.command(['--ro-bind', '/', '/', '--', '/bin/true'], []);
+    const [file, args, env] = this.command(['--ro-bind', '/', '/', '--', '/bin/true'], [], {});
     const trial = await runQuietly(file, args, env);
     if (trial.ok) return { works: true };
     return { works: false, why: `bubblewrap does not work here: ${trial.message}. ${userNamespaceAdvice()}` };
@@ -111,7 +118,7 @@ export class BubblewrapBackend implements Backend {
       ...['--remount-ro', '/', '--clearenv', '--hostname', 'sandbox', '--chdir', '/'],
       ...['--', ...FIRST_PROCESS],
     ];
-    const [file, argv, env] = this.command(args, staged.flat());
+    const [file, argv, env] = this.command(args, staged.flat(), { [SANDBOX_VARIABLE]: creation.sandboxId });
     return start(creation, file, argv, env);
   }
 
@@ -170,19 +177,23 @@ export class BubblewrapBackend implements Backend {
   }
 
   /** Runs bubblewrap with `args`; `staged` are pairs of source and name, shown as /tmp/<name> to bubblewrap. */
-  private command(args: string[], staged: string[]): [string, string[], Record<string, string>] {
+  private command(
+    args: string[],
+    staged: string[],
+    marks: Record<string, string>,
+  ): [string, string[], Record<string, string>] {
     if (!this.bwrap) throw new RolloutError('Internal', 'probe() comes before everything else');
     const bwrap = [
       ...['--unshare-all', '--unshare-user', '--die-with-parent', '--uid', '0', '--gid', '0', '--as-pid-1'],
       ...args,
     ];
-    if (this.ownerUid === null) return [this.bwrap.file, bwrap, {}];
+    if (this.ownerUid === null) return [this.bwrap.file, bwrap, marks];
     const argv = [
       ...['--mount', '--propagation', 'private', '--', '/bin/sh', '-c', STAGE, 'stage'],
       ...[this.bwrap.stage, this.bwrap.folder, 'tools', ...staged, '--', ...this.asOwner()],
       ...['/usr/bin/env', 'LD_LIBRARY_PATH=/tmp/tools', '/tmp/tools/bwrap', ...bwrap],
     ];
-    return ['/usr/bin/unshare', argv, { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' }];
+    return ['/usr/bin/unshare', argv, { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', ...marks }];
   }
 
   private asOwner(): string[] {

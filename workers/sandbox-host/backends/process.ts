@@ -1,14 +1,11 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
-import { type ProcessInfo, processIds, processInfo, signal, startedWith } from '../processes.ts';
+import { type ProcessInfo, processesOf, processInfo, SANDBOX_VARIABLE, signal } from '../processes.ts';
 import type { Backend, Creation, Entry, Handle, Probe, Program } from './backend.ts';
 import { programEnvironment } from './environment.ts';
 import { launch } from './launcher.ts';
 import { untilDead } from './wait.ts';
-
-/** Marks every process of a sandbox, so that they can be found again. */
-const MARK = 'ROLLOUT_SANDBOX';
 
 /**
  * First process: lives as long as the host holds its stdin; when that ends, it kills what carries the mark.
@@ -45,7 +42,14 @@ export class ProcessBackend implements Backend {
     if (creation.spec.binds.length > 0) {
       throw new RolloutError('SandboxFailed', 'the process backend shows the host as it is: it has no binds');
     }
-    const args = ['--norc', '--noprofile', '-c', FIRST_PROCESS, 'first', mark(creation.sandboxId)];
+    const args = [
+      '--norc',
+      '--noprofile',
+      '-c',
+      FIRST_PROCESS,
+      'first',
+      `${SANDBOX_VARIABLE}=${creation.sandboxId}`,
+    ];
     const env = { PATH: '/usr/bin:/bin' };
     const outer = spawn('/bin/bash', args, { env, detached: true, stdio: ['pipe', 'pipe', 'ignore'] });
     outer.stdin.on('error', () => {}); // it ended first: `ended` tells
@@ -73,14 +77,11 @@ export class ProcessBackend implements Backend {
     // RLIMIT_NPROC would count all processes of the host's user, so it stays as it is.
     const [file, ...args] = launch(program.argv, program.cwd, { ...handle.spec.limits, processes: null });
     const env = programEnvironment(handle.spec, handle.workspace, program.environment);
-    return { file: file as string, args, env: { ...env, [MARK]: handle.sandboxId } };
+    return { file: file as string, args, env: { ...env, [SANDBOX_VARIABLE]: handle.sandboxId } };
   }
 
   processes(handle: Handle): ProcessInfo[] {
-    return processIds()
-      .filter((pid) => startedWith(pid, mark(handle.sandboxId)))
-      .map(processInfo)
-      .filter((info) => info !== null && !info.zombie) as ProcessInfo[];
+    return processesOf(handle.sandboxId);
   }
 
   async killAll(handle: Handle): Promise<number> {
@@ -107,8 +108,4 @@ export class ProcessBackend implements Backend {
     await untilDead(outer, `sandbox ${handle.sandboxId}`);
     return killed + 1;
   }
-}
-
-function mark(sandboxId: string): string {
-  return `${MARK}=${sandboxId}`;
 }

@@ -73,9 +73,14 @@ export class Shell {
     this.stop?.();
   }
 
+  /** No bash is started any more. */
+  retire(): void {
+    this.closed = true;
+  }
+
   /** Ends the shell with all it started; a command that runs ends without a status. */
   async close(): Promise<void> {
-    this.closed = true;
+    this.retire();
     await this.bash?.kill();
     this.bash = null;
   }
