@@ -52,7 +52,10 @@ export class LlmServers {
         failures.push(messageOf(error));
       }
     }
-    throw new RolloutError('LlmUnreachable', failures.join('; ') || 'no LLM server is configured');
+    throw new RolloutError(
+      'LlmUnreachable',
+      failures.join('; ') || 'no LLM server is configured (llm.servers)',
+    );
   }
 
   async close(): Promise<void> {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { Agent, type Policy } from '../../activities/agent/agent.ts';
+import { Agent } from '../../activities/agent/agent.ts';
 import { LedgerWriter } from '../../activities/agent/ledger-writer.ts';
 import { fenced } from '../../activities/agent/parsers/fenced.ts';
 import { StopSwitch } from '../../activities/agent/stop.ts';
@@ -10,10 +10,7 @@ import { TokenSequence } from '../../activities/trajectory/tokens.ts';
 import type { LedgerRecord } from '../../contracts/ledger.ts';
 import type { GenerateRequest } from '../../contracts/llm.ts';
 import { Limits, Sampling } from '../../contracts/request.ts';
-
-const END = 0;
-const encode = (text: string) => [...text].map((letter) => letter.codePointAt(0) as number);
-const decode = (ids: readonly number[]) => String.fromCodePoint(...ids.filter((id) => id !== END));
+import { decode, letterPolicy } from '../support/letters.ts';
 
 const echo: Tool = {
   spec: {
@@ -37,10 +34,7 @@ interface Play {
   dieBefore?: number;
 }
 
-/**
- * Plays an agent whose letters are its tokens and whose replies are recorded, so that every token is known:
- * reply n is what follows n tool results in the prompt, minus what of it is in the prompt already.
- */
+/** Plays an agent against recorded replies. */
 async function play(given: Play) {
   const records: LedgerRecord[] = given.records ?? [];
   const stop = given.stop ?? new StopSwitch();
@@ -50,28 +44,12 @@ async function play(given: Play) {
     if (seq === given.dieBefore) throw new Error('died');
     records.push(structuredClone(record));
   });
-  const policy: Policy = {
-    server: 'http://127.0.0.1:1',
-    policyVersion: 4,
-    contextTokens: given.contextTokens ?? 10_000,
-    identity: { name: 'letters', model_hash: 'a', tokenizer_hash: 'b', template_hash: 'c' },
-    generate: async (request, signal) => {
-      given.onGenerate?.(request, stop);
-      const prompt = decode(request.promptIds);
-      const turn = prompt.split('[tool]').length - 1;
-      const said = prompt.slice(prompt.lastIndexOf('[assistant]') + '[assistant]'.length);
-      const rest = [...encode((given.replies[turn] ?? '').slice(said.length)), END];
-      const most = signal.aborted ? 3 : request.maxTokens;
-      const ids = rest.slice(0, most);
-      const finish = signal.aborted ? 'abort' : rest.length <= most ? 'stop' : 'length';
-      return { ids, logprobs: ids.map(() => -0.5), finish };
-    },
-    text: async (ids) => decode(ids),
-    renderPrompt: async (messages) =>
-      encode(`${messages.map((message) => message.content).join('')}[assistant]`),
-    renderDelta: async (_sampled, messages) =>
-      encode(`${messages.map((message) => `[tool]${message.content}`).join('')}[assistant]`),
-  };
+  const { onGenerate } = given;
+  const policy = letterPolicy({
+    replies: given.replies,
+    ...(given.contextTokens === undefined ? {} : { contextTokens: given.contextTokens }),
+    ...(onGenerate ? { onGenerate: (request) => onGenerate(request, stop) } : {}),
+  });
   const agent = new Agent({
     prompt: [{ role: 'user', content: 'task' }],
     tools: [echo],

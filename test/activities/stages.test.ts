@@ -1,0 +1,286 @@
+import assert from 'node:assert/strict';
+import { readdirSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { type TestContext, test } from 'node:test';
+import { ApplicationFailure } from '@temporalio/activity';
+import { MockActivityEnvironment } from '@temporalio/testing';
+import { z } from 'zod';
+import type { Policy } from '../../activities/agent/agent.ts';
+import { fenced } from '../../activities/agent/parsers/fenced.ts';
+import { makeControlActivities } from '../../activities/control.ts';
+import { makeEvaluateActivities } from '../../activities/evaluate.ts';
+import { bash, defineHandler } from '../../activities/handlers/kit.ts';
+import { HandlerRegistry } from '../../activities/handlers/registry.ts';
+import { makeInitActivities } from '../../activities/init.ts';
+import { LlmServers } from '../../activities/llm/servers.ts';
+import { makeRunActivities } from '../../activities/run.ts';
+import { readTrajectory, TrajectoryStore } from '../../activities/trajectory/store.ts';
+import { recordIdentity, recordTimings } from '../../contracts/record.ts';
+import { RolloutRequest } from '../../contracts/request.ts';
+import type { ConcludeInput, Placement, RunReport } from '../../contracts/stages.ts';
+import type { Task } from '../../contracts/task.ts';
+import { startHost } from '../sandbox/support.ts';
+import { decode, letterPolicy } from '../support/letters.ts';
+import { freePort } from '../support/temporal.ts';
+
+const request = RolloutRequest.parse({
+  rolloutId: 'stages:1',
+  task: { handler: 'write', id: 'one', data: { content: 'hello' } },
+});
+
+const RUN_ID = 'workflow-run-1';
+
+let grade: () => number = () => 1;
+
+/** A task that uses every part: a file at init, a shell, an outcome read from the sandbox, a grade. */
+const write = defineHandler({
+  name: 'write',
+  description: 'Write a file.',
+  schema: z.object({ content: z.string() }),
+  example: { content: 'x' },
+  tools: () => [bash],
+  prompt: async () => [{ role: 'user', content: 'Copy in.txt to out.txt.' }],
+  init: async ({ task, sandbox }) => sandbox.writeFile(`${sandbox.workspace}/in.txt`, task.content),
+  outcome: async ({ sandbox }) => ({
+    file: (await sandbox.readFile(`${sandbox.workspace}/out.txt`)).toString(),
+  }),
+  evaluate: async ({ task, outcome }) => {
+    const right = outcome.file === task.content ? grade() : 0;
+    return { total: right, parts: { right } };
+  },
+});
+
+const replies = ['```bash\ncp in.txt out.txt; echo $?\n```', '```bash\ncat out.txt\n```', 'done'];
+
+/** The four factories around a real sandbox host and a real store. */
+async function stages(t: TestContext, policy: Policy = letterPolicy({ replies })) {
+  const { client: sandboxes, stateDir } = await startHost(t);
+  const handlers = new HandlerRegistry([write as never]);
+  const store = new TrajectoryStore(path.join(stateDir, 'store'));
+  const policies = { open: async () => ({ ...policy, close: () => {} }) };
+  const workflowExecution = { workflowId: request.rolloutId, runId: RUN_ID };
+  const env = new MockActivityEnvironment({ heartbeatTimeoutMs: 30_000, workflowExecution });
+  const inActivity = <R>(work: () => Promise<R>) => env.run(work) as Promise<R>;
+  const { init } = makeInitActivities({ handlers, sandboxes });
+  const { run } = makeRunActivities({ handlers, sandboxes, policies, parser: fenced, store });
+  const { evaluate, conclude } = makeEvaluateActivities({ handlers, store });
+  const { abort, release } = makeControlActivities({ sandboxes, store });
+  const record = { startedAt: new Date().toISOString(), retried: [], initMs: 1, runMs: 1 };
+  return {
+    stateDir,
+    sandboxes,
+    store,
+    inActivity,
+    init: () => inActivity(() => init({ request, attempt: 1 })),
+    run: (placement: Placement) => inActivity(() => run({ request, attempt: 1, placement })),
+    runWith: (other: LlmServers, placement: Placement) => {
+      const made = makeRunActivities({ handlers, sandboxes, policies: other, parser: fenced, store });
+      return inActivity(() => made.run({ request, attempt: 1, placement }));
+    },
+    evaluate: (placement: Placement) => {
+      const report = { policyVersions: [4, 4] } as unknown as RunReport;
+      return inActivity(() => evaluate({ request, attempt: 1, placement, record, report }));
+    },
+    conclude: (result: ConcludeInput['result']) =>
+      inActivity(() => conclude({ request, attempt: 1, result })),
+    abort: ({ sandboxId }: Placement) => inActivity(() => abort({ sandboxId, reason: 'stale' })),
+    release: (placement: Placement) =>
+      inActivity(() => release({ request, attempt: 1, placement, reason: 'failed' })),
+  };
+}
+
+const failsAs = (type: string, message?: RegExp) => (error: unknown) => {
+  assert.ok(error instanceof ApplicationFailure, String(error));
+  assert.equal(error.type, type, error.message);
+  if (message) assert.match(error.message, message);
+  return true;
+};
+
+test('init, run and evaluate make a graded, token-exact trajectory, and leave no sandbox', async (t) => {
+  const s = await stages(t);
+  const placement = await s.init();
+  assert.equal(placement.runQueue, 'rollouts-run-test-host');
+  const report = await s.run(placement);
+  assert.equal(report.ended, 'finished');
+  assert.equal(report.turns, 3);
+  assert.equal((await s.sandboxes.stats()).sandboxes, 0, 'released before it is graded');
+  const result = await s.evaluate(placement);
+  assert.equal(result.outcome, 'completed');
+  assert.deepEqual(result.reward, { total: 1, parts: { right: 1 } });
+  assert.ok(result.trajectory);
+  const [trajectory] = await readTrajectory(result.trajectory);
+  assert.equal(
+    decode([...(trajectory?.input_ids ?? []), ...(trajectory?.output_ids ?? [])]),
+    `Copy in.txt to out.txt.[assistant]${replies[0]}[tool]0[assistant]${replies[1]}[tool]hello[assistant]done`,
+  );
+});
+
+test('run asked twice after it had handed over answers from the store', async (t) => {
+  const s = await stages(t);
+  const placement = await s.init();
+  const first = await s.run(placement);
+  const second = await s.run(placement);
+  assert.deepEqual([second.ended, second.turns, second.tokens], [first.ended, first.turns, first.tokens]);
+});
+
+test('a sandbox that is gone before its run is lost', async (t) => {
+  const s = await stages(t);
+  const placement = await s.init();
+  await s.sandboxes.release(placement.sandboxId);
+  await assert.rejects(s.run(placement), failsAs('SandboxLost'));
+});
+
+test('an abort ends the run with its tokens and releases the sandbox', async (t) => {
+  let sampling!: () => void;
+  const reached = new Promise<void>((resolve) => {
+    sampling = resolve;
+  });
+  const policy = letterPolicy({
+    replies,
+    onGenerate: async (_request, signal) => {
+      sampling();
+      if (!signal.aborted) await new Promise((resolve) => signal.addEventListener('abort', resolve));
+    },
+  });
+  const s = await stages(t, policy);
+  const placement = await s.init();
+  const running = s.run(placement);
+  await reached;
+  await s.abort(placement);
+  const report = await running;
+  assert.equal(report.ended, 'aborted');
+  assert.deepEqual(report.cancel, { reason: 'stale', llmAborted: true, turn: 0 });
+  assert.equal(report.tokens, 3, 'tokens received before the abort are kept');
+  assert.equal((await s.sandboxes.stats()).sandboxes, 0);
+  const result = await s.conclude(ungraded());
+  assert.equal(result.trajectory?.sampledTokens, 3);
+  assert.deepEqual(result.policyVersions, [4, 4]);
+});
+
+test('a newer run of the same rollout supersedes an older one', async (t) => {
+  let waits = 0;
+  let sampling!: () => void;
+  const reached = new Promise<void>((resolve) => {
+    sampling = resolve;
+  });
+  const policy = letterPolicy({
+    replies,
+    onGenerate: async (_request, signal) => {
+      if (waits++ > 0) return;
+      sampling();
+      await new Promise((resolve) => signal.addEventListener('abort', resolve));
+    },
+  });
+  const s = await stages(t, policy);
+  const placement = await s.init();
+  const older = assert.rejects(s.run(placement), failsAs('FenceRefused'));
+  await reached;
+  const newer = await s.run(placement);
+  await older;
+  assert.equal(newer.ended, 'finished');
+});
+
+test('an LLM that does not answer is a typed failure, and the run can be tried again', async (t) => {
+  const s = await stages(t);
+  const placement = await s.init();
+  const dead = new LlmServers([
+    { url: `http://127.0.0.1:${await freePort()}`, dialect: 'llama.cpp', policyVersion: 0 },
+  ]);
+  await assert.rejects(s.runWith(dead, placement), failsAs('LlmUnreachable', /127\.0\.0\.1/));
+  await assert.rejects(s.runWith(new LlmServers([]), placement), failsAs('LlmUnreachable', /llm\.servers/));
+  await dead.close();
+  assert.equal((await s.run(placement)).ended, 'finished');
+});
+
+test('a task that does not fit its schema, or an unknown handler, is no failure of ours', async (t) => {
+  const s = await stages(t);
+  const { init } = makeInitActivities({
+    handlers: new HandlerRegistry([write as never]),
+    sandboxes: s.sandboxes,
+  });
+  const withTask = (task: Task) => s.inActivity(() => init({ request: { ...request, task }, attempt: 1 }));
+  await assert.rejects(withTask({ handler: 'write', id: 'x', data: {} }), failsAs('InvalidTask', /content/));
+  await assert.rejects(
+    withTask({ handler: 'nope', id: 'x', data: {} }),
+    failsAs('UnknownHandler', /known: write/),
+  );
+});
+
+test('a grader that crashes, or returns no number, has failed; it is never a 0', async (t) => {
+  const s = await stages(t);
+  const placement = await s.init();
+  await s.run(placement);
+  t.after(() => {
+    grade = () => 1;
+  });
+  grade = () => assert.fail('crash');
+  await assert.rejects(s.evaluate(placement), failsAs('GraderFailed', /crash/));
+  grade = () => Number.NaN;
+  await assert.rejects(s.evaluate(placement), failsAs('GraderFailed'));
+  grade = () => 1;
+  assert.equal((await s.evaluate(placement)).reward?.total, 1);
+  grade = () => 0;
+  assert.equal((await s.evaluate(placement)).reward?.total, 1, 'the record that stands is never replaced');
+});
+
+test('a store that takes nothing fails the stage, and release still ends the sandbox', async (t) => {
+  const s = await stages(t);
+  const placement = await s.init();
+  writeFileSync(path.join(s.stateDir, 'store'), 'a file where the folder should be');
+  await assert.rejects(s.run(placement), failsAs('StoreFailed'));
+  const released = await s.release(placement);
+  assert.match(released.problem ?? '', /store/);
+  assert.equal((await s.sandboxes.stats()).sandboxes, 0);
+});
+
+test('release keeps what was recorded, and is idempotent', async (t) => {
+  let turns = 0;
+  const policy = letterPolicy({
+    replies,
+    onGenerate: () => {
+      if (turns++ === 1) throw new Error('broken');
+    },
+  });
+  const s = await stages(t, policy);
+  const placement = await s.init();
+  await assert.rejects(s.run(placement), failsAs('Internal'));
+  assert.deepEqual((await s.release(placement)).problem, null);
+  assert.equal((await s.release(placement)).processesKilled, 0);
+  const result = await s.conclude(ungraded());
+  assert.equal(result.trajectory?.turns, 1);
+  assert.equal(result.reward, null);
+});
+
+test('a ledger that was altered in the store is refused', async (t) => {
+  const s = await stages(t);
+  const placement = await s.init();
+  await s.run(placement);
+  const store = path.join(s.stateDir, 'store');
+  const file = readdirSync(store, { recursive: true, encoding: 'utf8' }).find((name) =>
+    name.endsWith('ledger.jsonl'),
+  );
+  writeFileSync(path.join(store, file as string), '{"sha256":"0"}\n');
+  await assert.rejects(s.evaluate(placement), failsAs('StoreCorrupt'));
+  rmSync(path.join(store, file as string));
+  await assert.rejects(s.evaluate(placement), failsAs('StoreFailed', /no ledger/));
+});
+
+/** The part of a terminal record that the workflow gives to conclude. */
+function ungraded(): ConcludeInput['result'] {
+  const now = new Date().toISOString();
+  return {
+    ...recordIdentity(request, RUN_ID),
+    outcome: 'cancelled',
+    reward: null,
+    truncation: null,
+    cancel: null,
+    failure: null,
+    retried: [],
+    attempt: 1,
+    host: null,
+    backend: null,
+    startedAt: now,
+    endedAt: now,
+    timings: recordTimings(now, now, { initMs: 0, runMs: 0, evaluateMs: 0 }),
+  };
+}
