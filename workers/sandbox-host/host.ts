@@ -48,16 +48,21 @@ export class SandboxHost {
   static async start(options: SandboxHostOptions): Promise<SandboxHost> {
     const paths = hostPaths(options.stateDir);
     await mkdir(paths.root, { recursive: true, mode: 0o700 });
-    takeOwnership(paths.root, paths.owner);
-    for (const folder of [paths.sandboxes, paths.ledgers, paths.shared]) {
-      await mkdir(folder, { recursive: true, mode: 0o700 });
+    await takeOwnership(paths.root, paths.owner);
+    try {
+      for (const folder of [paths.sandboxes, paths.ledgers, paths.shared]) {
+        await mkdir(folder, { recursive: true, mode: 0o700 });
+      }
+      const cleared = await clearLeftOvers(paths.sandboxes);
+      if (cleared.sandboxes > 0) options.logger.warn(cleared, 'cleared what an earlier sandbox host left');
+      const backend = makeBackend(options, paths);
+      const probe = await backend.probe();
+      if (!probe.works) throw new RolloutError('SandboxUnavailable', probe.why);
+      return new SandboxHost(options, paths, backend);
+    } catch (error) {
+      await rm(paths.owner, { force: true });
+      throw error;
     }
-    const cleared = await clearLeftOvers(paths.sandboxes);
-    if (cleared.sandboxes > 0) options.logger.warn(cleared, 'cleared what an earlier sandbox host left');
-    const backend = makeBackend(options, paths);
-    const probe = await backend.probe();
-    if (!probe.works) throw new RolloutError('SandboxUnavailable', probe.why);
-    return new SandboxHost(options, paths, backend);
   }
 
   /** @throws RolloutError FenceRefused, SandboxLost, SandboxFailed (no room, or it cannot be made), LedgerFailed */

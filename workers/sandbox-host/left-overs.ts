@@ -1,5 +1,5 @@
-import { existsSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
-import { chmod, lstat, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { chmod, lstat, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { RolloutError } from '../../contracts/failures.ts';
@@ -8,24 +8,31 @@ import { type ProcessInfo, processesOf, processInfo, signal } from './processes.
 /** A process named for good: an id alone may be given to another. */
 type ProcessName = Pick<ProcessInfo, 'pid' | 'startTicks'>;
 
+/** Milliseconds that an earlier host may take to be gone. */
+const HAND_OVER_MS = 2000;
 /** Milliseconds that killed processes may take to be gone. */
 const DEATH_MS = 5000;
 
 /**
- * Marks `root` as this process's.
+ * Marks `root` as this process's. An earlier host that is just ending is waited for.
  * @throws RolloutError SandboxUnavailable when another process that lives holds it
  */
-export function takeOwnership(root: string, ownerFile: string): void {
-  const owner = existsSync(ownerFile) ? readNames(readFileSync(ownerFile, 'utf8')) : [];
-  const other = owner.find(isAlive);
-  if (other) {
-    throw new RolloutError(
-      'SandboxUnavailable',
-      `the sandbox host with process id ${other.pid} already holds ${root}: stop it, or set another stateDir`,
-    );
+export async function takeOwnership(root: string, ownerFile: string): Promise<void> {
+  const deadline = performance.now() + HAND_OVER_MS;
+  for (;;) {
+    const owner = existsSync(ownerFile) ? readNames(await readFile(ownerFile, 'utf8')) : [];
+    const other = owner.find(isAlive);
+    if (!other) break;
+    if (performance.now() > deadline) {
+      throw new RolloutError(
+        'SandboxUnavailable',
+        `the sandbox host with process id ${other.pid} already holds ${root}: stop it, or set another stateDir`,
+      );
+    }
+    await delay(50);
   }
-  writeFileSync(`${ownerFile}.new`, JSON.stringify([processInfo(process.pid)]), { mode: 0o600 });
-  renameSync(`${ownerFile}.new`, ownerFile);
+  await writeFile(`${ownerFile}.new`, JSON.stringify([processInfo(process.pid)]), { mode: 0o600 });
+  await rename(`${ownerFile}.new`, ownerFile);
 }
 
 /** Notes which processes hold a sandbox, for the next host to find if this one dies. */

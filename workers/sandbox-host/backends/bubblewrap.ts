@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process';
-import { chownSync, existsSync, lstatSync, readFileSync, readlinkSync } from 'node:fs';
+import { chownSync, existsSync } from 'node:fs';
 import type { Readable } from 'node:stream';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
 import { WORKSPACE } from '../../../contracts/sandbox.ts';
@@ -14,8 +14,9 @@ import {
 import type { Backend, Creation, Entry, Handle, Probe, Program } from './backend.ts';
 import { type BwrapProgram, prepareBwrap } from './bwrap-program.ts';
 import { programEnvironment } from './environment.ts';
-import { etcFiles } from './etc.ts';
 import { CLOSE_DESCRIPTORS, launch } from './launcher.ts';
+import { etcFiles, systemFolders } from './system-files.ts';
+import { userNamespaceAdvice } from './user-namespaces.ts';
 import { runQuietly, untilDead } from './wait.ts';
 
 /**
@@ -256,41 +257,4 @@ async function start(
     first,
     namespace,
   } as Sandbox;
-}
-
-/** /usr, and beside it what is a link into /usr here, or a folder of its own. */
-function systemFolders(): string[] {
-  const folders = ['/bin', '/sbin', '/lib', '/lib32', '/lib64', '/libx32'].filter((name) => existsSync(name));
-  return [
-    ...['--ro-bind', '/usr', '/usr'],
-    ...folders.flatMap((folder) =>
-      lstatSync(folder).isSymbolicLink()
-        ? ['--symlink', readlinkSync(folder), folder]
-        : ['--ro-bind', folder, folder],
-    ),
-  ];
-}
-
-/** Why user namespaces may be refused here, and what to do. */
-function userNamespaceAdvice(): string {
-  const setting = (file: string): string | null => {
-    try {
-      return readFileSync(file, 'latin1').trim();
-    } catch {
-      return null; // this kernel has no such setting
-    }
-  };
-  if (setting('/proc/sys/kernel/apparmor_restrict_unprivileged_userns') === '1') {
-    return (
-      'AppArmor forbids user namespaces to ordinary programs: install an AppArmor profile with `userns,` for ' +
-      'bwrap, or run `sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0`'
-    );
-  }
-  if (setting('/proc/sys/kernel/unprivileged_userns_clone') === '0') {
-    return 'The kernel forbids user namespaces: run `sudo sysctl kernel.unprivileged_userns_clone=1`';
-  }
-  if (setting('/proc/sys/user/max_user_namespaces') === '0') {
-    return 'The kernel forbids user namespaces: run `sudo sysctl user.max_user_namespaces=15000`';
-  }
-  return 'User namespaces may be forbidden here (in a container: allow unshare and mount in its seccomp profile)';
 }

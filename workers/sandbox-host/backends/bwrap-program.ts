@@ -1,7 +1,7 @@
 import { execFileSync } from 'node:child_process';
 import { chmodSync, copyFileSync, mkdirSync, realpathSync, renameSync } from 'node:fs';
 import path from 'node:path';
-import { writeEtcFiles } from './etc.ts';
+import { writeEtcFiles } from './system-files.ts';
 
 /** How bubblewrap is started on this host. */
 export interface BwrapProgram {

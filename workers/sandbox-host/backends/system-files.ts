@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { existsSync, lstatSync, mkdirSync, readlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 
 /** Files of /etc that the sandbox sees as the host has them: how programs find libraries, and the time. */
@@ -25,4 +25,17 @@ export function writeEtcFiles(sharedDir: string): void {
   const folder = path.join(sharedDir, 'etc');
   mkdirSync(folder, { recursive: true });
   for (const [name, text] of Object.entries(MADE)) writeFileSync(path.join(folder, name), text);
+}
+
+/** Arguments of bubblewrap that show /usr, and beside it what is a link into /usr here, or a folder of its own. */
+export function systemFolders(): string[] {
+  const folders = ['/bin', '/sbin', '/lib', '/lib32', '/lib64', '/libx32'].filter((name) => existsSync(name));
+  return [
+    ...['--ro-bind', '/usr', '/usr'],
+    ...folders.flatMap((folder) =>
+      lstatSync(folder).isSymbolicLink()
+        ? ['--symlink', readlinkSync(folder), folder]
+        : ['--ro-bind', folder, folder],
+    ),
+  ];
 }
