@@ -30,8 +30,13 @@ export interface RunOptions {
 export async function runCommand(config: Config, options: RunOptions, output: Output): Promise<number> {
   const registry = await loadHandlers(config.workers.handlers);
   const client = await RolloutClient.connect(config);
+  const batch = options.batch ?? newBatchId();
+  process.once('SIGINT', () => {
+    output.note(`left: what was started goes on; the same command with --batch ${batch} takes it up`);
+    process.exit(130);
+  });
   try {
-    return await runTasks(client, config, registry, options, output);
+    return await runTasks(client, config, registry, { ...options, batch }, output);
   } finally {
     await client.close();
   }
@@ -42,10 +47,10 @@ export async function runTasks(
   client: RolloutClient,
   config: Config,
   registry: HandlerRegistry,
-  options: RunOptions,
+  options: RunOptions & { readonly batch: string },
   output: Output,
 ): Promise<number> {
-  const batchId = options.batch ?? newBatchId();
+  const batchId = options.batch;
   const out = options.out === undefined ? undefined : await TrajectoryFile.create(options.out);
   const progress = new BatchProgress(output);
   const tally = new BatchTally();

@@ -1,12 +1,15 @@
 import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 import fc from 'fast-check';
 import { assembleTrajectory } from '../../activities/trajectory/assemble.ts';
 import { readTrajectory, TrajectoryStore } from '../../activities/trajectory/store.ts';
+import { loadTools } from '../../config/tools.ts';
 import { recordIdentity, recordTimings } from '../../contracts/record.ts';
 import type { RolloutResult } from '../../contracts/result.ts';
 import { ledgers, request } from './records.ts';
@@ -102,4 +105,17 @@ test('a store that cannot be written says so', async () => {
   await assert.rejects(new TrajectoryStore(path.join(file, 'below')).putLedger(key, []), {
     type: 'StoreFailed',
   });
+});
+
+test('a full disk is a typed failure, and nothing half-written stands', async () => {
+  const flags = ['--dev-bind', '/', '/', '--size', '65536', '--tmpfs', '/mnt', '--unshare-user', '--'];
+  const script = fileURLToPath(new URL('./full-disk.ts', import.meta.url));
+  const { stdout } = await promisify(execFile)(loadTools().bwrap, [
+    ...flags,
+    ...[process.execPath, '--import', 'tsx', script, '/mnt/store'],
+  ]);
+  const said = JSON.parse(stdout);
+  assert.equal(said.type, 'StoreFailed');
+  assert.match(said.message, /ENOSPC/);
+  assert.equal(said.kept, false);
 });
