@@ -13,7 +13,7 @@ const DATA = new Set(['fixtures', 'histories']);
 
 const CHECKS = [
   { name: 'type check', command: ['node_modules/.bin/tsc', '--noEmit'] },
-  { name: 'lint', command: ['node_modules/.bin/biome', 'ci', '.'] },
+  { name: 'lint', command: ['node_modules/.bin/biome', 'ci', '--colors=off', '.'] },
 ];
 
 /** Test files below a folder, sorted: Node 20's runner knows no patterns. */

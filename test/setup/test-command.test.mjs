@@ -29,7 +29,7 @@ function runTests(root, ...args) {
 
 test('checks come first, and the last lines are the summary of all tests', async (t) => {
   const { stdout } = await runTests(checkout(t));
-  assert.match(stdout, /^✔ type check \(tsc --noEmit\)\n✔ lint \(biome ci \.\)\n/);
+  assert.match(stdout, /^✔ type check \(tsc --noEmit\)\n✔ lint \(biome ci --colors=off \.\)\n/);
   assert.match(stdout, /ℹ tests 2\n[\s\S]*ℹ pass 2\nℹ fail 0\n[^✔]*$/);
 });
 
@@ -42,7 +42,7 @@ test('named folders run alone, without the checks', async (t) => {
 test('a failed check is shown and named, the tests run all the same', async (t) => {
   const root = checkout(t, { lint: 'echo "x.ts:1:1 bad style"; exit 1' });
   await assert.rejects(runTests(root), (error) => {
-    assert.match(error.output, /x\.ts:1:1 bad style\n✖ lint \(biome ci \.\)/);
+    assert.match(error.output, /x\.ts:1:1 bad style\n✖ lint \(biome ci --colors=off \.\)/);
     assert.match(error.output, /ℹ pass 2/);
     assert.match(error.output, /not passed before the tests: lint/);
     return true;
