@@ -79,27 +79,23 @@ test('the tokens decode to the conversation', async () => {
 });
 
 /**
- * Tolerance of recorded against re-scored log-probabilities. The model is quantised to 4 bits and the server
- * computes a token it generates and a token it reads by different kernels, which differ in the second digit.
+ * Tolerances of recorded against re-scored log-probabilities, in nats. The model is quantised to 4 bits, and
+ * the server computes a token that it generates beside others and a token that it reads by different kernels:
+ * single tokens differ in the second digit, the mean hardly. A wrong token or a shifted sequence is off by
+ * several nats.
  */
-const TOLERANCE = 0.1;
+const MOST = 0.5;
+const MEAN = 0.1;
 
 test('the model finds the recorded log-probabilities again', async () => {
   const url = stack.endpoints().llmServers[0]?.url as string;
-  let compared = 0;
-  for (const trajectory of trajectories.slice(0, 3)) {
+  const differences: number[] = [];
+  for (const trajectory of trajectories.slice(0, 4)) {
     const ids = [...trajectory.input_ids, ...trajectory.output_ids];
     const sampled = trajectory.output_ids.flatMap((_, index) => (trajectory.loss_mask[index] ? [index] : []));
-    for (const index of sampled.filter((_, position) => position % 5 === 0)) {
+    for (const index of sampled.filter((_, position) => position % 4 === 0)) {
       const prompt = ids.slice(0, trajectory.input_ids.length + index);
-      const body = {
-        prompt,
-        n_predict: 1,
-        n_probs: 49_152,
-        temperature: 1,
-        samplers: ['temperature'],
-        return_tokens: true,
-      };
+      const body = { prompt, n_predict: 1, n_probs: 49_152, temperature: 1, samplers: ['temperature'] };
       const response = await fetch(`${url}/completion`, {
         method: 'POST',
         body: JSON.stringify(body),
@@ -108,16 +104,17 @@ test('the model finds the recorded log-probabilities again', async () => {
       const answer = (await response.json()) as {
         completion_probabilities: { top_logprobs: { id: number; logprob: number }[] }[];
       };
-      const found = answer.completion_probabilities[0]?.top_logprobs.find(
-        ({ id }) => id === trajectory.output_ids[index],
-      );
+      const distribution = answer.completion_probabilities[0]?.top_logprobs;
+      const found = distribution?.find(({ id }) => id === trajectory.output_ids[index]);
       assert.ok(found, 'the sampled token is in the distribution');
       const difference = Math.abs(found.logprob - (trajectory.logprobs[index] as number));
-      assert.ok(difference <= TOLERANCE, `${trajectory.rollout_id} token ${index}: off by ${difference}`);
-      compared++;
+      assert.ok(difference <= MOST, `${trajectory.rollout_id} token ${index}: off by ${difference}`);
+      differences.push(difference);
     }
   }
-  assert.ok(compared >= 10, `${compared} tokens compared`);
+  assert.ok(differences.length >= 10, `${differences.length} tokens compared`);
+  const mean = differences.reduce((sum, difference) => sum + difference, 0) / differences.length;
+  assert.ok(mean <= MEAN, `off by ${mean} in the mean`);
 });
 
 test('show and list know the rollouts', async () => {
@@ -146,11 +143,16 @@ test('the Temporal UI shows three stages on three queues, summaries and search a
   try {
     const page = await browser.newPage({ viewport: { width: 1500, height: 1250 } });
     await page.goto(`${stack.endpoints().uiUrl}/namespaces/default/workflows/${id}/${run}/history`);
-    for (const text of ['init', 'evaluate', 'bubblewrap', 'sample 0', 'completed']) {
-      await page.getByText(text).first().waitFor({ timeout: 60_000 });
+    const { sample, task } = shown as Trajectory;
+    for (const text of [`init • math ${task.id} · sample ${sample}`, 'run • on ', 'evaluate • ']) {
+      await page.getByText(text).first().waitFor();
     }
     if (process.env.SCREENSHOTS) {
       await page.screenshot({ path: path.join(process.env.SCREENSHOTS, 'temporal-ui.png') });
+    }
+    await page.getByText('Search Attributes', { exact: true }).first().click();
+    for (const name of ['Outcome', 'Reward', 'Stage', 'TaskKind', 'TaskId', 'BatchId', 'Host']) {
+      await page.getByText(name, { exact: true }).first().waitFor();
     }
   } finally {
     await browser.close();
