@@ -11,9 +11,8 @@ import {
   workflowInfo,
 } from '@temporalio/workflow';
 import { type FailureType, helpsInNewAttempt, helpsInStage, type Stage } from '../contracts/failures.ts';
-import { recordIdentity, recordTimings } from '../contracts/record.ts';
 import type { CancelReason, RolloutRequest } from '../contracts/request.ts';
-import type { CancelReceipt, RolloutResult, StageFailure } from '../contracts/result.ts';
+import type { RolloutResult, StageFailure } from '../contracts/result.ts';
 import { SEARCH_ATTRIBUTES as ATTRIBUTES } from '../contracts/search-attributes.ts';
 import {
   CANCEL_REASONS,
@@ -22,8 +21,9 @@ import {
   type RolloutStatus,
   STATUS_QUERY,
 } from '../contracts/signals.ts';
-import type { ConcludeInput, Placement, ReleaseReport, RunReport } from '../contracts/stages.ts';
+import type { Placement, ReleaseReport, RunReport } from '../contracts/stages.ts';
 import { stageFailureOf } from './failures.ts';
+import { type Known, summaryOf, ungradedRecord } from './record.ts';
 import { concludeActivity, controlOf, evaluateStage, initStage, runStage } from './stages.ts';
 
 export const cancelSignal = defineSignal<[CancelSignal]>(CANCEL_SIGNAL);
@@ -37,19 +37,19 @@ export async function rollout(request: RolloutRequest): Promise<RolloutResult> {
   return new Rollout(request).execute();
 }
 
-class Rollout {
-  private readonly request: RolloutRequest;
-  private readonly startedAt = workflowInfo().startTime.toISOString();
+class Rollout implements Known {
+  readonly request: RolloutRequest;
+  readonly startedAt = workflowInfo().startTime.toISOString();
   private readonly scope = new CancellationScope();
-  private readonly retried: StageFailure[] = [];
+  readonly retried: StageFailure[] = [];
   private stage: Stage | 'ended' = 'queued';
-  private attempt = 0;
-  private placement: Placement | undefined;
+  attempt = 0;
+  placement: Placement | undefined;
   /** The sandbox of `placement` may be alive: neither run nor release has ended it. */
   private sandboxHeld = false;
-  private report: RunReport | undefined;
-  private released: ReleaseReport | undefined;
-  private cancelled: { reason: CancelReason; stage: Stage; at: number } | undefined;
+  report: RunReport | undefined;
+  released: ReleaseReport | undefined;
+  cancelled: { reason: CancelReason; stage: Stage; at: number } | undefined;
 
   constructor(request: RolloutRequest) {
     this.request = request;
@@ -162,44 +162,14 @@ class Rollout {
   }
 
   private async conclude(failure: StageFailure | null): Promise<RolloutResult> {
-    const { request, attempt, placement, report } = this;
-    const endedAt = new Date().toISOString();
-    const measured = { initMs: placement?.ms ?? 0, runMs: report?.ms ?? 0, evaluateMs: 0 };
-    const result: ConcludeInput['result'] = {
-      ...recordIdentity(request, workflowInfo().runId),
-      outcome: failure ? 'failed' : 'cancelled',
-      reward: null,
-      truncation: null,
-      cancel: this.receipt(),
-      failure,
-      retried: this.retried,
-      attempt,
-      host: placement?.host ?? null,
-      backend: placement?.backend ?? null,
-      startedAt: this.startedAt,
-      endedAt,
-      timings: recordTimings(this.startedAt, endedAt, measured),
-    };
+    const { request, attempt } = this;
+    const result = ungradedRecord(this, workflowInfo().runId, failure, Date.now());
     try {
       return await concludeActivity(result.outcome).conclude({ request, attempt, result });
     } catch (error) {
       log.error('the store did not take the terminal record; this history has it', { error: String(error) });
-      return { ...result, trajectory: null, policyVersions: report?.policyVersions ?? null };
+      return { ...result, trajectory: null, policyVersions: this.report?.policyVersions ?? null };
     }
-  }
-
-  private receipt(): CancelReceipt | null {
-    if (!this.cancelled) return null;
-    const { reason, stage, at } = this.cancelled;
-    return {
-      reason,
-      stage,
-      turn: this.report?.cancel?.turn ?? null,
-      llmAborted: this.report?.cancel?.llmAborted ?? false,
-      processesKilled: this.report?.processesKilled ?? this.released?.processesKilled ?? 0,
-      sandboxReleased: !this.placement || this.report !== undefined || this.released !== undefined,
-      ms: Date.now() - at,
-    };
   }
 
   private cancel(reason: CancelReason | undefined): void {
@@ -263,18 +233,4 @@ class RunAborted extends Error {
 /** Waits 1, 2, 4, … s, at most 30 s, so that what failed has time to come back. */
 function backOff(tries: number): Promise<void> {
   return sleep(Math.min(1000 * 2 ** (tries - 1), 30_000));
-}
-
-/** The end of a rollout in Markdown, for the Temporal UI. */
-function summaryOf(result: RolloutResult): string {
-  const lines = [`**${result.outcome}**`];
-  if (result.reward) lines.push(`reward ${result.reward.total}`);
-  if (result.truncation) lines.push(`truncated: ${result.truncation}`);
-  if (result.cancel) lines.push(`cancelled: ${result.cancel.reason} in ${result.cancel.stage}`);
-  if (result.failure) lines.push(`${result.failure.type}: ${result.failure.message}`);
-  if (result.trajectory) {
-    const { turns, promptTokens, sampledTokens, uri } = result.trajectory;
-    lines.push(`${turns} turns, ${promptTokens} prompt and ${sampledTokens} sampled tokens`, `\`${uri}\``);
-  }
-  return lines.join('  \n');
 }
