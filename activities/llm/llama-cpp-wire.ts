@@ -27,11 +27,13 @@ export const FinalEvent = z.object({
   tokens_predicted: z.int().min(0),
 });
 
-/** What became of a stream: an error in its middle comes as an event too. */
-export const StreamEvent = z.union([
-  z.object({ error: z.object({ code: z.int().default(500), message: z.string() }) }),
-  z.discriminatedUnion('stop', [TokenEvent, FinalEvent]),
-]);
+/** One event of a stream. */
+export const StreamEvent = z.discriminatedUnion('stop', [TokenEvent, FinalEvent]);
+
+/** What a server sends when something goes wrong in the middle of a stream. */
+export const ErrorEvent = z.object({
+  error: z.object({ code: z.int().default(500), message: z.string() }),
+});
 
 /** Answer to a request for one token with the probabilities of all. */
 export const DistributionAnswer = z.object({

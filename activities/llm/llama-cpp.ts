@@ -159,8 +159,9 @@ export class LlamaCppDialect implements LlmDialect {
       ...(seed === undefined ? {} : { seed }),
     };
     for await (const answer of this.#http.events('/completion', body, signal)) {
+      const failed = wire.ErrorEvent.safeParse(answer).data;
+      if (failed) refuse(where, failed.error.code, failed.error.message);
       const event = wire.read(wire.StreamEvent, answer, where);
-      if ('error' in event) refuse(where, event.error.code, event.error.message);
       const received = ids.length - before;
       if (event.stop) {
         if (event.tokens_predicted > received) return 'held';
