@@ -63,7 +63,7 @@ export async function main(argv: readonly string[]): Promise<number> {
   )
     .option('--exit', 'stop after the sample batch')
     .option('--no-sample', 'start everything and run nothing')
-    .option('--samples <n>', 'rollouts of each sample task', count, 4);
+    .option('--samples <n>', 'rollouts of each sample task', count, 2);
 
   add('run', 'run a file of tasks', (config, output, _, flags) =>
     runCommand(config, flags as unknown as Parameters<typeof runCommand>[1], output),

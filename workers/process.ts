@@ -11,8 +11,8 @@ export async function runUntilStopped(workers: readonly Worker[]): Promise<void>
       if (worker.getState() === 'RUNNING') worker.shutdown();
     }
   };
-  process.once('SIGTERM', stop);
-  process.once('SIGINT', stop);
+  process.on('SIGTERM', stop);
+  process.on('SIGINT', stop);
   process.once('disconnect', stop);
   await Promise.all(
     workers.map(async (worker) => {

@@ -24,8 +24,9 @@ export interface UpOptions {
  */
 export async function upCommand(config: Config, options: UpOptions, output: Output): Promise<number> {
   const told = new Promise<string>((resolve) => {
-    process.once('SIGINT', () => resolve('interrupted'));
-    process.once('SIGTERM', () => resolve('told to stop'));
+    // npm passes on a Ctrl-C that the terminal has sent already: the second must not break off the stopping.
+    process.on('SIGINT', () => resolve('interrupted'));
+    process.on('SIGTERM', () => resolve('told to stop'));
   });
   const stack = await startStack(config, output.note);
   const ended = Promise.race([told, stack.broken]);
