@@ -34,6 +34,9 @@ export interface ToolSpec {
   readonly description: string;
   /** JSON schema of the arguments, an object. */
   readonly parameters: Record<string, unknown>;
-  /** A fenced block of this language is a call whose whole content is the named argument. */
-  readonly fence?: { readonly language: string; readonly argument: string };
+  /**
+   * A fenced block of this language is a call whose whole content is the named argument; if none is named, it
+   * is a JSON object of all arguments.
+   */
+  readonly fence?: { readonly language: string; readonly argument?: string };
 }

@@ -5,6 +5,7 @@
 export type { ChatMessage, Reward } from '../../contracts/trajectory.ts';
 export type { BoundSandbox } from '../sandbox/bound.ts';
 export { bash } from '../tools/bash.ts';
+export { editor } from '../tools/editor.ts';
 export type { Tool, ToolContext, ToolOutcome } from '../tools/tool.ts';
 export {
   type AgentHandler,

@@ -117,3 +117,22 @@ test('no text makes a parser throw or give a call that breaks the contract', () 
     { numRuns: 500 },
   );
 });
+
+test('a block of a tool with many arguments is a JSON object of them', () => {
+  const parameters = {
+    type: 'object',
+    properties: { path: { type: 'string' }, line: { type: 'integer' } },
+    required: ['path'],
+  };
+  const edit: ToolSpec = { name: 'edit', description: '', parameters, fence: { language: 'edit' } };
+  const read = (block: string) =>
+    fenced.parse(`\`\`\`edit\n${block}\n\`\`\``, [edit], 0).calls[0] as ToolCall;
+  const values = { path: 'a "b"\n', line: 3 };
+  assert.deepEqual(read(JSON.stringify(values, null, 2)).arguments, values);
+  assert.deepEqual(
+    ['{"path": "a"}', '{"line": 1}', '{"path": "a", "line": "1"}', '["a"]', 'path: a', ' '].map(
+      (block) => read(block).status,
+    ),
+    ['ok', 'wrongArguments', 'wrongArguments', 'invalidJson', 'invalidJson', 'wrongArguments'],
+  );
+});

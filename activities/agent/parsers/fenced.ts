@@ -1,3 +1,4 @@
+import { z } from 'zod';
 import type { ToolCall, ToolSpec } from '../../../contracts/tools.ts';
 import { problemOfArguments } from './arguments.ts';
 import type { ToolCallParser } from './parser.ts';
@@ -18,23 +19,39 @@ export const fenced: ToolCallParser = {
     const calls: ToolCall[] = [];
     for (const block of blocksOf(text)) {
       const tool = tools.find(({ fence }) => fence?.language === block.language);
-      if (tool?.fence) calls.push(callOf(block, tool, tool.fence.argument, `${turn}.${calls.length}`));
+      if (tool) calls.push(callOf(block, tool, `${turn}.${calls.length}`));
     }
     return { calls };
   },
 };
 
-function callOf(block: Block, tool: ToolSpec, argument: string, callId: string): ToolCall {
-  const call = { callId, tool: tool.name, arguments: { [argument]: block.content } };
-  if (!block.closed) {
-    const problem = `the \`\`\`${block.language} block was not closed: end it with a line of \`\`\``;
+function callOf(block: Block, tool: ToolSpec, callId: string): ToolCall {
+  const { language, content, closed } = block;
+  const argument = tool.fence?.argument;
+  const values = argument === undefined ? objectOf(content) : { [argument]: content };
+  const call = { callId, tool: tool.name, arguments: values ?? {} };
+  if (!closed) {
+    const problem = `the \`\`\`${language} block was not closed: end it with a line of \`\`\``;
     return { ...call, status: 'unclosed', problem };
   }
-  const problem =
-    block.content.trim() === ''
-      ? `the \`\`\`${block.language} block is empty`
-      : problemOfArguments(tool, call.arguments);
+  if (content.trim() === '') {
+    return { ...call, status: 'wrongArguments', problem: `the \`\`\`${language} block is empty` };
+  }
+  if (!values) {
+    const problem = `the \`\`\`${language} block must hold a JSON object of the arguments`;
+    return { ...call, status: 'invalidJson', problem };
+  }
+  const problem = problemOfArguments(tool, values);
   return problem === undefined ? { ...call, status: 'ok' } : { ...call, status: 'wrongArguments', problem };
+}
+
+/** The JSON object that `text` is; undefined if it is none. */
+function objectOf(text: string): Record<string, unknown> | undefined {
+  try {
+    return z.record(z.string(), z.unknown()).safeParse(JSON.parse(text)).data;
+  } catch {
+    return undefined;
+  }
 }
 
 /** Fenced blocks by CommonMark's rule: a fence of three or more backticks, closed by one at least as long. */
