@@ -65,8 +65,19 @@ export const ConfigSchema = z.strictObject({
   sandbox: z
     .strictObject({
       backend: SandboxBackendName.default('bubblewrap').describe(
-        'bubblewrap, or process, which isolates nothing.',
+        'bubblewrap, apptainer (also SingularityCE), or process, which isolates nothing.',
       ),
+      apptainer: z
+        .string()
+        .optional()
+        .describe('The apptainer or singularity program; the one on PATH if not set.'),
+      image: z
+        .string()
+        .startsWith('/')
+        .optional()
+        .describe(
+          'Image of apptainer sandboxes whose task names none: a SIF file or a folder. Not set: the host’s /usr.',
+        ),
       host: HostName.optional().describe(
         'Name of this machine among the hosts of one Temporal server; its host name if not set.',
       ),

@@ -3,7 +3,7 @@ import { type LedgerLine, LedgerRecord } from './ledger.ts';
 import { CancelReason, RolloutId } from './request.ts';
 
 /** Isolation backends. `process` isolates nothing and is for development only. */
-export const SandboxBackendName = z.enum(['bubblewrap', 'process']);
+export const SandboxBackendName = z.enum(['bubblewrap', 'apptainer', 'process']);
 export type SandboxBackendName = z.infer<typeof SandboxBackendName>;
 
 /** Folder of a sandbox that the agent works in, the same on every backend but `process`. */
@@ -11,11 +11,15 @@ export const WORKSPACE = '/workspace';
 
 /** Bounds of one sandbox. What hits one is named in the result. */
 export const SandboxLimits = z.object({
-  /** Bytes of address space per process. */
+  /**
+   * Bytes of memory of all processes together, with what lies in memory file systems (/tmp, /dev/shm and the
+   * home folder).
+   */
   memoryBytes: z
     .int()
     .min(1)
     .default(2 * 1024 ** 3),
+  /** Processes and threads of the sandbox. */
   processes: z.int().min(4).default(256),
   /** Seconds of processor time per process. */
   cpuSeconds: z.int().min(1).default(600),
@@ -24,7 +28,20 @@ export const SandboxLimits = z.object({
     .int()
     .min(1)
     .default(1024 ** 3),
+  /** Bytes on disk of the whole workspace, deleted files that are still open included. */
+  diskBytes: z
+    .int()
+    .min(1)
+    .default(8 * 1024 ** 3),
+  /** Files and folders in the workspace. */
+  diskFiles: z.int().min(1).default(500_000),
+  /** Per process. */
   openFiles: z.int().min(16).default(1024),
+  /** Bytes that one command may print before it is ended; far fewer are kept. */
+  outputBytes: z
+    .int()
+    .min(1)
+    .default(1024 ** 3),
 });
 export type SandboxLimits = z.infer<typeof SandboxLimits>;
 
@@ -36,6 +53,8 @@ export const SandboxBind = z.object({
 
 /** What a handler wants of its sandbox. There is never a network. */
 export const SandboxSpec = z.object({
+  /** SIF file, or folder with a root file system, of the host; only apptainer has images. It has bash. */
+  image: z.string().startsWith('/').optional(),
   binds: z.array(SandboxBind).default([]),
   /** Environment of everything run inside; nothing of the host's is passed on. */
   environment: z.record(z.string(), z.string()).default({}),
@@ -111,6 +130,7 @@ export type BoundedText = z.infer<typeof BoundedText>;
 
 /** The limit that ended or disturbed a command, if one did. */
 export const LimitHit = z.enum(['cpu', 'memory', 'processes', 'disk', 'output']);
+export type LimitHit = z.infer<typeof LimitHit>;
 
 export const ExecResult = z.object({
   /** Null when a signal ended it. */

@@ -14,8 +14,13 @@ import {
   type ShellResult,
 } from '../../contracts/sandbox.ts';
 import { type RunningSandboxHost, startSandboxHost } from '../../workers/sandbox-host/server.ts';
+import { APPTAINER } from '../support/apptainer.ts';
 
-export const BACKENDS: SandboxBackendName[] = ['bubblewrap', 'process'];
+export const BACKENDS: SandboxBackendName[] = [
+  'bubblewrap',
+  ...(APPTAINER ? ['apptainer' as const] : []),
+  'process',
+];
 
 /** A folder that goes with the test. Short, because the host's socket lies in it. */
 export function temporaryFolder(t: Pick<TestContext, 'after'>): string {
@@ -26,7 +31,8 @@ export function temporaryFolder(t: Pick<TestContext, 'after'>): string {
 
 export function hostOptions(stateDir: string, backend: SandboxBackendName = 'bubblewrap', capacity = 4) {
   const logger = pino({ level: 'silent' });
-  return { stateDir, host: 'test-host', backend, capacity, bwrapPath: loadTools().bwrap, logger };
+  const programs = { bwrapPath: loadTools().bwrap, apptainerPath: APPTAINER };
+  return { stateDir, host: 'test-host', backend, capacity, ...programs, logger };
 }
 
 /** A real sandbox host and its client, both gone with the test. */

@@ -3,6 +3,7 @@ import { makeControlActivities } from '../../activities/control.ts';
 import { SandboxClient } from '../../activities/sandbox/client.ts';
 import { TrajectoryStore } from '../../activities/trajectory/store.ts';
 import { loadConfig } from '../../config/load.ts';
+import { apptainerProgram } from '../../config/programs.ts';
 import { temporalConnection } from '../../config/temporal-connection.ts';
 import { loadTools } from '../../config/tools.ts';
 import { messageOf } from '../../contracts/failures.ts';
@@ -23,6 +24,8 @@ async function main(): Promise<void> {
     backend: config.sandbox.backend,
     capacity: config.sandbox.capacity,
     bwrapPath: loadTools().bwrap,
+    apptainerPath: apptainerProgram(config),
+    image: config.sandbox.image,
     logger: log,
   });
   const { connectionOptions, namespace } = temporalConnection(config);

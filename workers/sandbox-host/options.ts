@@ -12,5 +12,9 @@ export interface SandboxHostOptions {
   readonly capacity: number;
   /** The bubblewrap program, used by that backend alone. */
   readonly bwrapPath: string;
+  /** The apptainer or singularity program, used by that backend alone. */
+  readonly apptainerPath?: string | undefined;
+  /** Image of apptainer sandboxes that name none; they show the host's own /usr if it is not set. */
+  readonly image?: string | undefined;
   readonly logger: Logger;
 }

@@ -1,0 +1,116 @@
+import { RolloutError } from '../../../contracts/failures.ts';
+import { LOADER } from './apptainer-shared.ts';
+import { CLOSE_DESCRIPTORS } from './launcher.ts';
+
+/** Where the host's tools are inside. */
+export const TOOLS = '/run/rollout-tools';
+
+/** The argv of one of the tools, which needs nothing of the image. */
+export function tool(name: string, ...args: string[]): string[] {
+  return [`${TOOLS}/${LOADER}`, '--inhibit-cache', '--library-path', TOOLS, `${TOOLS}/${name}`, ...args];
+}
+
+/** Gives up every privilege that the sandbox's user namespace lends. */
+export const DROP_PRIVILEGES = tool(
+  'setpriv',
+  ...['--no-new-privs', '--bounding-set=-all', '--inh-caps=-all', '--ambient-caps=-all', '--'],
+);
+
+/**
+ * First process of a sandbox, with all privileges of its user namespace to begin with. Tells the host what it
+ * sees of the network and what environment the image sets; forbids user namespaces, in which what runs here
+ * could get privileges back and mount memory without bound; gives each file system in memory its share of `$1`
+ * bytes, and processes the rest;
+ * then gives up its privileges and environment, and lives as long as the host holds its stdin.
+ */
+const FIRST = `
+${CLOSE_DESCRIPTORS}
+printf '%s\\0' "$(</proc/net/dev)"
+while IFS= read -r -d '' entry; do printf '%s\\0' "$entry"; done < /proc/self/environ
+unset \${!LD_*}
+echo 0 > /proc/sys/user/max_user_namespaces || exit 1
+declare -A topmost
+while read -r _ folder kind options _; do topmost[$folder]="$kind,$options"; done < /proc/self/mounts
+for folder in "\${!topmost[@]}"; do
+  options=\${topmost[$folder]}
+  [[ $options = tmpfs,* && -d $folder ]] || continue
+  flags=remount
+  for option in \${options//,/ }; do
+    case $option in
+      ro) continue 2 ;;
+      nosuid | nodev | noexec | relatime | noatime) flags+=,$option ;;
+    esac
+  done
+  case $folder in
+    /dev) size=$(($1 / 64)) ;;
+    /dev/shm) size=$(($1 / 8)) ;;
+    *) size=$(($1 / 2)) ;;
+  esac
+  ${tool('mount').join(' ')} -i --options-mode ignore -o "$flags,size=$size" "$folder" || exit 1
+done
+exec -c ${DROP_PRIVILEGES.join(' ')} /bin/bash --norc --noprofile -c \\
+  'printf "\\0ready\\n"; exec >/dev/null 2>&1; read -r _'`;
+
+/** The argv of the first process. */
+export function firstProcess(memoryBytes: number): string[] {
+  return ['/bin/bash', '--norc', '--noprofile', '-c', FIRST, 'first', String(memoryBytes)];
+}
+
+/** True if this is all that the first process says before it stands. */
+export function isReady(text: string): boolean {
+  return text.endsWith('\0ready\n');
+}
+
+/**
+ * What the first process said: the environment that the image sets.
+ * @throws RolloutError SandboxFailed if it sees any network but its own loopback
+ */
+export function readReport(text: string): Record<string, string> {
+  const [network = '', ...entries] = text.split('\0').slice(0, -2);
+  const devices = network
+    .split('\n')
+    .slice(2)
+    .map((line) => line.split(':')[0]?.trim());
+  if (devices.length !== 1 || devices[0] !== 'lo') {
+    throw new RolloutError(
+      'SandboxFailed',
+      `the sandbox has network devices (${devices.join(', ') || 'unknown'}): --net --network none has no effect here`,
+    );
+  }
+  const environment: Record<string, string> = {};
+  for (const entry of entries) {
+    const at = entry.indexOf('=');
+    const [name, value] = [entry.slice(0, at), entry.slice(at + 1)];
+    if (at > 0 && !OF_THE_RUNTIME.test(name)) environment[name] = value;
+  }
+  const { LD_LIBRARY_PATH: libraries, ...rest } = environment;
+  const own = libraries?.split(':').filter((folder) => folder !== '' && folder !== RUNTIME_LIBRARIES);
+  return own && own.length > 0 ? { ...rest, LD_LIBRARY_PATH: own.join(':') } : rest;
+}
+
+/** Folder that Apptainer adds to the library path. */
+const RUNTIME_LIBRARIES = '/.singularity.d/libs';
+
+/** Variables that Apptainer and the shell set, not the image. */
+const OF_THE_RUNTIME =
+  /^(APPTAINER|SINGULARITY)|^(PWD|OLDPWD|SHLVL|_|HOME|USER|LOGNAME|TERM|LANG|LC_ALL|PS1|PROMPT_COMMAND)$/;
+
+/**
+ * Runs on the host beside a sandbox, as its owner: starts Apptainer (`$@`), and when the host lets go of this
+ * script's stdin or is gone, kills the sandbox's first process and its file system helpers, whatever hostile
+ * code has done to the first one. Apptainer itself then clears up and ends.
+ */
+export const SUPERVISE = `
+"$@" <&0 & runtime=$!
+(
+  read -r _
+  for _ in 1 2 3 4 5 6 7 8 9 10; do
+    for parent in $(cat /proc/$runtime/task/*/children); do
+      kill -KILL $(cat /proc/$parent/task/*/children)
+    done
+    sleep 0.1
+  done
+) <&0 >/dev/null 2>&1 & watch=$!
+wait $runtime; status=$?
+{ kill -KILL $watch; wait $watch; } 2>/dev/null # or bash would tell of its death
+exit $status`;

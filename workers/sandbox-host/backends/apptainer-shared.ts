@@ -1,0 +1,91 @@
+import { execFileSync } from 'node:child_process';
+import {
+  chmodSync,
+  copyFileSync,
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  readlinkSync,
+  realpathSync,
+  renameSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import path from 'node:path';
+import { writeEtcFiles } from './system-files.ts';
+
+/** Programs of the host that prepare what runs inside: an image need not have them. */
+const TOOLS = ['/usr/bin/setpriv', '/usr/bin/mount'];
+
+/** Name of the loader among the tools: they run by it, with the host's libraries beside it. */
+export const LOADER = 'loader';
+
+/** Files that all sandboxes of this backend use. */
+export interface ApptainerShared {
+  /** Folder with {@link TOOLS}, their libraries and {@link LOADER}. */
+  readonly tools: string;
+  /** An image without content, for sandboxes that show the host's own /usr. */
+  readonly hostRoot: string;
+  /** An empty file, and an empty folder to mount on. */
+  readonly empty: string;
+  readonly stage: string;
+}
+
+/**
+ * Writes them below `sharedDir`.
+ * @throws when a program is missing.
+ */
+export function writeApptainerShared(sharedDir: string): ApptainerShared {
+  const shared = {
+    tools: path.join(sharedDir, 'tools'),
+    hostRoot: path.join(sharedDir, 'host-root'),
+    empty: path.join(sharedDir, 'empty'),
+    stage: path.join(sharedDir, 'stage'),
+  };
+  for (const folder of [shared.tools, shared.hostRoot, shared.stage]) mkdirSync(folder, { recursive: true });
+  writeFileSync(shared.empty, '');
+  writeEtcFiles(sharedDir);
+  for (const tool of TOOLS) copyWithLibraries(tool, shared.tools);
+  writeHostRoot(shared.hostRoot);
+  return shared;
+}
+
+function copyWithLibraries(program: string, folder: string): void {
+  copy(realpathSync(program), path.join(folder, path.basename(program)));
+  const listing = execFileSync('/usr/bin/ldd', [program], { encoding: 'utf8', env: {} });
+  for (const [, name, target, loader] of listing.matchAll(/^\s*(?:(\S+) => (\/\S+)|(\/\S+)) \(/gm)) {
+    if (loader) copy(loader, path.join(folder, LOADER));
+    else if (name && target) copy(target, path.join(folder, path.basename(name)));
+  }
+}
+
+function copy(source: string, target: string): void {
+  // Beside and renamed: a copy that runs cannot be written to.
+  copyFileSync(source, `${target}.new`);
+  chmodSync(`${target}.new`, 0o755);
+  renameSync(`${target}.new`, target);
+}
+
+/** Mount points, and the links into /usr that this system has. */
+function writeHostRoot(folder: string): void {
+  for (const name of ['usr', 'etc', 'proc', 'sys', 'dev', 'tmp', 'root', 'run', 'var/tmp']) {
+    mkdirSync(path.join(folder, name), { recursive: true });
+  }
+  for (const name of SYSTEM_FOLDERS) {
+    if (!existsSync(name)) continue;
+    const target = path.join(folder, name);
+    if (!isLink(name)) mkdirSync(target, { recursive: true });
+    else if (!isLink(target)) symlinkSync(readlinkSync(name), target);
+  }
+}
+
+const SYSTEM_FOLDERS = ['/bin', '/sbin', '/lib', '/lib32', '/lib64', '/libx32'];
+
+/** Folders of the host that a sandbox without an image shows. */
+export function hostFolders(): string[] {
+  return ['/usr', ...SYSTEM_FOLDERS.filter((name) => existsSync(name) && !isLink(name))];
+}
+
+function isLink(file: string): boolean {
+  return lstatSync(file, { throwIfNoEntry: false })?.isSymbolicLink() === true;
+}

@@ -1,0 +1,135 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import type { Readable } from 'node:stream';
+import { setTimeout as delay } from 'node:timers/promises';
+import { messageOf, RolloutError } from '../../../contracts/failures.ts';
+import {
+  type ProcessInfo,
+  pidNamespace,
+  processIds,
+  processInfo,
+  SANDBOX_VARIABLE,
+  signal,
+} from '../processes.ts';
+import { isReady, readReport } from './apptainer-scripts.ts';
+import { SYSTEM_PATH } from './staging.ts';
+
+/** Milliseconds that a sandbox may take to stand: a large image from a slow file system. */
+const START_MS = 120_000;
+/** Milliseconds that killed processes may take to be gone. */
+const DEATH_MS = 5000;
+/** Most of what the programs say that is kept. */
+const MAX_TEXT = 1024 ** 2;
+
+/** A sandbox that stands. */
+export interface Started {
+  readonly outer: ChildProcess;
+  readonly first: ProcessInfo;
+  /** Identity of its PID namespace. */
+  readonly namespace: string;
+  /** All processes outside that hold it up: supervisor, runtime, helpers of file systems. */
+  readonly anchors: readonly ProcessInfo[];
+  readonly imageEnvironment: Record<string, string>;
+  readonly ended: Promise<string>;
+}
+
+/**
+ * Runs `argv` (supervisor and all) and waits until the sandbox stands.
+ * @throws RolloutError SandboxFailed in the runtime's own words; nothing is left then
+ */
+export async function startApptainer(sandboxId: string, argv: readonly string[]): Promise<Started> {
+  const [file, ...args] = argv as [string, ...string[]];
+  const env = { PATH: SYSTEM_PATH, [SANDBOX_VARIABLE]: sandboxId };
+  // A process group of its own: the terminal's ^C is for the host, which ends sandboxes in order.
+  const outer = spawn(file, args, { env, cwd: '/', detached: true, stdio: ['pipe', 'pipe', 'pipe'] });
+  let [text, errors] = ['', ''];
+  outer.stdin.on('error', () => {}); // the sandbox ended first: `ended` tells
+  outer.stderr.on('data', (chunk: Buffer) => {
+    errors = (errors + chunk).slice(-MAX_TEXT);
+  });
+  const ended = new Promise<string>((resolve) => {
+    outer.once('error', (error) => resolve(messageOf(error)));
+    outer.once('exit', (code, name) => resolve(problemIn(errors) || `it ended (${name ?? code})`));
+  });
+  const ready = new Promise<undefined>((resolve) => {
+    outer.stdout.on('data', (chunk: Buffer) => {
+      text = (text + chunk).slice(-MAX_TEXT);
+      if (isReady(text)) resolve(undefined);
+    });
+  });
+  const late = new AbortController();
+  const timer = delay(START_MS, `it was not there after ${START_MS / 1000} s`, { signal: late.signal });
+  timer.catch(() => {}); // aborted below
+  let anchors: ProcessInfo[] = [];
+  try {
+    const failure = await Promise.race([ready, ended, timer]);
+    if (failure !== undefined) throw new RolloutError('SandboxFailed', failure);
+    const found = holders(outer.pid ?? 0);
+    anchors = found.anchors;
+    const { first, namespace } = found;
+    if (!first || namespace === null) throw new RolloutError('SandboxFailed', await ended);
+    const imageEnvironment = readReport(text);
+    for (const stream of [outer.stdout, outer.stderr] as Readable[]) stream.destroy();
+    return { outer, first, namespace, anchors: [first, ...anchors], imageEnvironment, ended };
+  } catch (error) {
+    outer.stdin.destroy();
+    await Promise.race([ended, delay(DEATH_MS)]);
+    outer.kill('SIGKILL');
+    await untilGone(anchors, sandboxId);
+    throw new RolloutError('SandboxFailed', `apptainer could not make a sandbox: ${messageOf(error)}`, {
+      cause: error,
+    });
+  } finally {
+    late.abort();
+  }
+}
+
+/** Kills what is left of these and waits until nothing is. @throws RolloutError SandboxFailed */
+export async function untilGone(processes: readonly ProcessInfo[], sandboxId: string): Promise<void> {
+  const deadline = performance.now() + DEATH_MS;
+  for (let left = processes.filter(isAlive); left.length > 0; left = left.filter(isAlive)) {
+    if (performance.now() > deadline) {
+      throw new RolloutError('SandboxFailed', `processes that hold up sandbox ${sandboxId} do not die`);
+    }
+    for (const { pid } of left) signal(pid, 'SIGKILL');
+    await delay(5);
+  }
+}
+
+/** True if this very process has not ended. */
+export function isAlive({ pid, startTicks }: ProcessInfo): boolean {
+  const info = processInfo(pid);
+  return info !== null && !info.zombie && info.startTicks === startTicks;
+}
+
+/** What descends from the supervisor: the sandbox's first process, and what is outside the sandbox. */
+function holders(supervisor: number): {
+  first: ProcessInfo | undefined;
+  namespace: string | null;
+  anchors: ProcessInfo[];
+} {
+  const all = processIds()
+    .map((pid) => processInfo(pid))
+    .filter((info) => info !== null);
+  const tree = new Set([supervisor]);
+  for (let before = 0; before !== tree.size; ) {
+    before = tree.size;
+    for (const { pid, parent } of all) if (tree.has(parent)) tree.add(pid);
+  }
+  const own = pidNamespace(process.pid);
+  const inTree = all.filter(({ pid }) => tree.has(pid));
+  const isInside = ({ pid }: ProcessInfo): boolean => ![own, null].includes(pidNamespace(pid));
+  const inside = inTree.filter(isInside);
+  const first = inside.find(({ parent }) => !inside.some(({ pid }) => pid === parent));
+  const anchors = inTree.filter((info) => !inside.includes(info));
+  return { first, namespace: first ? pidNamespace(first.pid) : null, anchors };
+}
+
+/** What the runtime says went wrong; its last words if it does not say so. */
+function problemIn(errors: string): string {
+  const lines = errors
+    .split('\n')
+    .map((line) => line.trim())
+    .filter((line) => line !== '' && !/^(INFO|DEBUG|VERBOSE)\b/.test(line));
+  const fatal = lines.filter((line) => /^(FATAL|ERROR)/.test(line));
+  return (fatal.length > 0 ? fatal : lines).slice(-3).join('; ').slice(0, 2000);
+}

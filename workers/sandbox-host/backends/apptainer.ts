@@ -1,0 +1,238 @@
+import { execFile } from 'node:child_process';
+import { chownSync, existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import { promisify } from 'node:util';
+import { messageOf, RolloutError } from '../../../contracts/failures.ts';
+import { SandboxSpec, WORKSPACE } from '../../../contracts/sandbox.ts';
+import { type ProcessInfo, pidNamespace, processIds, processInfo, signal } from '../processes.ts';
+import { DROP_PRIVILEGES, firstProcess, SUPERVISE, TOOLS } from './apptainer-scripts.ts';
+import { type ApptainerShared, hostFolders, writeApptainerShared } from './apptainer-shared.ts';
+import { isAlive, type Started, startApptainer, untilGone } from './apptainer-start.ts';
+import type { Backend, Creation, Entry, Handle, Probe, Program } from './backend.ts';
+import { programEnvironment } from './environment.ts';
+import { launch } from './launcher.ts';
+import { asUser, SYSTEM_PATH, staged, UNPRIVILEGED_ID } from './staging.ts';
+import { etcFiles } from './system-files.ts';
+import { userNamespaceAdvice } from './user-namespaces.ts';
+import { runQuietly, untilDead } from './wait.ts';
+
+const CONTROL = '/run/rollout';
+const HOME = '/root';
+/** Milliseconds that killed processes may take to be gone. */
+const DEATH_MS = 5000;
+
+/** Files of /etc that show nothing of the host, whatever the image has there. The last loads code into the tools. */
+const EMPTY_FILES = ['/etc/resolv.conf', '/etc/ld.so.preload'];
+
+/** What lies in memory: the first stands for all that is written outside the workspace. */
+const MEMORY_FOLDERS = ['/tmp', '/dev/shm', '/dev'];
+
+/** A folder or file of the host, shown inside. */
+interface Mount {
+  readonly source: string;
+  readonly target: string;
+  readonly writable?: boolean;
+}
+
+type Sandbox = Handle & Started;
+
+/** What this backend needs to know of the machine. */
+export interface ApptainerOptions {
+  /** The program: apptainer, or singularity of SingularityCE. Empty: none was found. */
+  readonly program: string;
+  /** Image of sandboxes that name none; undefined: they show the host's own /usr. */
+  readonly image: string | undefined;
+  /** Folder for files that all sandboxes see; written by {@link ApptainerBackend.probe}. */
+  readonly sharedDir: string;
+}
+
+/** Apptainer or SingularityCE, without root: images, and the same promises as bubblewrap. */
+export class ApptainerBackend implements Backend {
+  readonly name = 'apptainer';
+  readonly guarantees = {
+    network: true,
+    files: true,
+    processes: true,
+    limits: 'memory file systems by size; processes per sandbox; the rest per process by rlimits',
+  };
+  readonly ownerUid = process.geteuid?.() === 0 ? UNPRIVILEGED_ID : null;
+  private readonly options: ApptainerOptions;
+  private shared: ApptainerShared | undefined;
+  /** Flags that only one of the two programs has. */
+  private flags: string[] = [];
+
+  constructor(options: ApptainerOptions) {
+    this.options = options;
+  }
+
+  async probe(): Promise<Probe> {
+    const { program, sharedDir, image } = this.options;
+    if (program === '') {
+      const advice = 'install it (your distribution, or `module load apptainer`), or set sandbox.apptainer';
+      return { works: false, why: `neither apptainer nor singularity is on PATH: ${advice}` };
+    }
+    let version: string;
+    try {
+      this.shared = writeApptainerShared(sharedDir);
+      version = (await promisify(execFile)(program, ['--version'], { env: { PATH: SYSTEM_PATH } })).stdout;
+    } catch (error) {
+      return { works: false, why: `apptainer (${program}) cannot be used: ${messageOf(error)}` };
+    }
+    // One user id is mapped, the host's own as root: no other could be had without privileges, and files of
+    // other ids could not be removed by the host.
+    if (version.startsWith('apptainer')) this.flags = ['--ignore-subuid', '--ignore-fakeroot-command'];
+    if (image !== undefined && !existsSync(image)) {
+      return { works: false, why: `the image ${image} does not exist: set sandbox.image` };
+    }
+    return this.trial();
+  }
+
+  async create(creation: Creation): Promise<Handle> {
+    const { spec } = creation;
+    const shared = this.ready();
+    const home = path.join(path.dirname(creation.workspaceDir), 'runtime');
+    mkdirSync(home);
+    if (this.ownerUid !== null) {
+      for (const folder of [creation.workspaceDir, home]) chownSync(folder, this.ownerUid, this.ownerUid);
+    }
+    const image = spec.image ?? this.options.image;
+    const mounts: Mount[] = [
+      { source: creation.workspaceDir, target: WORKSPACE, writable: true },
+      { source: creation.controlDir, target: CONTROL },
+      { source: shared.tools, target: TOOLS },
+      ...(image === undefined ? this.hostMounts() : []),
+      ...EMPTY_FILES.map((target) => ({ source: shared.empty, target })),
+      ...spec.binds,
+    ];
+    const argv = this.argv(image ?? shared.hostRoot, home, mounts, firstProcess(spec.limits.memoryBytes));
+    const started = await startApptainer(creation.sandboxId, argv);
+    const root = `/proc/${started.first.pid}/root`;
+
+    const seen = { sandboxId: creation.sandboxId, workspace: WORKSPACE, control: CONTROL, spec };
+    return { ...started, ...seen, root, memoryFolders: MEMORY_FOLDERS } as Sandbox;
+  }
+
+  enter(handle: Handle, program: Program): Entry {
+    const { first, imageEnvironment, spec } = handle as Sandbox;
+    // Its id may have been given to another process since.
+    if (processInfo(first.pid)?.startTicks !== first.startTicks) {
+      throw new RolloutError('SandboxLost', `sandbox ${handle.sandboxId} has ended`);
+    }
+    const environment = { ...imageEnvironment, ...spec.environment, ...program.environment };
+    const all = programEnvironment(spec, HOME, environment);
+    // What would load code into the programs on the way is set at its end.
+    const late = Object.entries(all).filter(([name]) => LOADER_VARIABLE.test(name));
+    const assignments = late.map(([name, value]) => `${name}=${value}`);
+    const inner = late.length === 0 ? program.argv : ['/usr/bin/env', '--', ...assignments, ...program.argv];
+    const [file, ...args] = [
+      ...asUser(this.ownerUid),
+      ...['/usr/bin/nsenter', '-t', String(first.pid), '-U', '-m', '-p', '-n', '-i', '-u'],
+      ...['--preserve-credentials', '--', ...DROP_PRIVILEGES],
+      ...launch(inner, program.cwd, spec.limits),
+    ];
+    const env = Object.fromEntries(Object.entries(all).filter(([name]) => !LOADER_VARIABLE.test(name)));
+    return { file: file as string, args, env };
+  }
+
+  processes(handle: Handle): ProcessInfo[] {
+    const { first, namespace } = handle as Sandbox;
+    return processIds()
+      .filter((pid) => pid !== first.pid && pidNamespace(pid) === namespace)
+      .map((pid) => processInfo(pid))
+      .filter((info) => info !== null && !info.zombie) as ProcessInfo[];
+  }
+
+  async killAll(handle: Handle): Promise<number> {
+    const before = this.processes(handle).length;
+    const deadline = performance.now() + DEATH_MS;
+    for (;;) {
+      // kill(-1) from inside is atomic, so that nothing forks away from it.
+      const argv = ['/bin/bash', '-c', 'kill -KILL -1'];
+      const { file, args, env } = this.enter(handle, { argv, cwd: '/', environment: {} });
+      await runQuietly(file, args, env);
+      if (this.processes(handle).length === 0) return before;
+      if (performance.now() > deadline) {
+        throw new RolloutError('SandboxFailed', `processes of sandbox ${handle.sandboxId} do not die`);
+      }
+    }
+  }
+
+  async destroy(handle: Handle): Promise<number> {
+    const { first, outer, anchors } = handle as Sandbox;
+    const ended = outer.exitCode !== null || outer.signalCode !== null;
+    const count = ended ? 0 : this.processes(handle).length + 1;
+    // The kernel kills a PID namespace with its first process; Apptainer then ends its helpers and itself.
+    if (isAlive(first)) signal(first.pid, 'SIGKILL');
+    outer.stdin?.destroy();
+    await untilDead(outer, `sandbox ${handle.sandboxId}`);
+    await untilGone(anchors, handle.sandboxId);
+    return count;
+  }
+
+  /** Makes a sandbox for real. */
+  private async trial(): Promise<Probe> {
+    const folder = mkdtempSync(path.join(this.options.sharedDir, 'trial-'));
+    try {
+      const [workspaceDir, controlDir] = [path.join(folder, 'workspace'), path.join(folder, 'control')];
+      for (const each of [workspaceDir, controlDir]) mkdirSync(each);
+      const spec = SandboxSpec.parse({});
+      await this.destroy(
+        await this.create({ sandboxId: path.basename(folder), workspaceDir, controlDir, spec }),
+      );
+      return { works: true };
+    } catch (error) {
+      return { works: false, why: `${messageOf(error)}. ${userNamespaceAdvice()}` };
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  }
+
+  private ready(): ApptainerShared {
+    if (!this.shared) throw new RolloutError('Internal', 'probe() comes before everything else');
+    return this.shared;
+  }
+
+  private hostMounts(): Mount[] {
+    return [
+      ...hostFolders().map((folder) => ({ source: folder, target: folder })),
+      ...etcFiles(this.options.sharedDir).map(([source, target]) => ({ source, target })),
+    ];
+  }
+
+  /** The argv on the host that runs `argv` in a new sandbox. @throws RolloutError SandboxFailed */
+  private argv(image: string, home: string, mounts: readonly Mount[], argv: readonly string[]): string[] {
+    const { stage } = this.ready();
+    const sources = [image, home, ...mounts.map(({ source }) => source)];
+    const missing = sources.find((source) => !existsSync(source));
+    if (missing !== undefined)
+      throw new RolloutError('SandboxFailed', `${missing} does not exist on this host`);
+    const seen = (index: number): string =>
+      this.ownerUid === null ? (sources[index] as string) : `/tmp/${index}`;
+    const apptainer = [
+      ...['/usr/bin/env', `HOME=${seen(1)}`, this.options.program, 'exec'],
+      ...['--fakeroot', ...this.flags, '--containall', '--no-home', '--cleanenv', '--no-init', '--no-eval'],
+      ...['--net', '--network', 'none', '--uts', '--hostname', 'sandbox', '--writable-tmpfs'],
+      ...['--no-mount', 'bind-paths,sys,cwd'],
+      ...mounts.flatMap(({ target, writable }, index) => [
+        '--mount',
+        [
+          'type=bind',
+          quoted('source', seen(index + 2)),
+          quoted('destination', target),
+          ...(writable ? [] : ['ro']),
+        ].join(','),
+      ]),
+      ...[seen(0), ...argv],
+    ];
+    const supervised = ['/bin/bash', '--norc', '--noprofile', '-c', SUPERVISE, 'supervise', ...apptainer];
+    return this.ownerUid === null ? supervised : staged(stage, sources, this.ownerUid, supervised);
+  }
+}
+
+/** Variables by which the dynamic loader takes in code or other rules. */
+const LOADER_VARIABLE = /^(LD_|GLIBC_)/;
+
+/** A field of --mount, which is read as CSV. */
+function quoted(name: string, value: string): string {
+  return `"${name}=${value.replaceAll('"', '""')}"`;
+}

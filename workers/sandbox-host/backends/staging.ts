@@ -1,0 +1,39 @@
+/**
+ * Owner of the sandboxes of a host that runs as root. As root itself, a process inside could still write
+ * what root owns and no namespace covers: most of /proc/sys, the modes of device nodes.
+ */
+export const UNPRIVILEGED_ID = 65_534;
+
+/** Environment of the programs of the host's side that need to find others. */
+export const SYSTEM_PATH = '/usr/sbin:/usr/bin:/sbin:/bin';
+
+/** In a mount namespace of its own, as root, shows `$2…` (pairs of source and name) as /tmp/<name>. */
+const STAGE = `
+set -e
+stage=$1; shift
+mount -t tmpfs -o mode=755 stage "$stage"
+while [ "$1" != -- ]; do
+  if [ -d "$1" ]; then mkdir "$stage/$2"; else : > "$stage/$2"; fi
+  mount --rbind "$1" "$stage/$2"
+  shift 2
+done
+shift
+mount --rbind "$stage" /tmp
+exec "$@"`;
+
+/** The beginning of an argv whose rest runs as `uid`; empty for null, the host's own user. */
+export function asUser(uid: number | null): string[] {
+  if (uid === null) return [];
+  return ['/usr/bin/setpriv', `--reuid=${uid}`, `--regid=${uid}`, '--clear-groups', '--'];
+}
+
+/**
+ * The argv that runs `argv` as `uid` where each of `sources` is /tmp/<its index>: another user may not reach
+ * where they lie. `stage` is an empty folder.
+ */
+export function staged(stage: string, sources: readonly string[], uid: number, argv: string[]): string[] {
+  return [
+    ...['/usr/bin/unshare', '--mount', '--propagation', 'private', '--', '/bin/sh', '-c', STAGE, 'stage'],
+    ...[stage, ...sources.flatMap((source, index) => [source, `${index}`]), '--', ...asUser(uid), ...argv],
+  ];
+}
