@@ -11,13 +11,15 @@ const TokenProbability = z.object({
 });
 export type TokenProbability = z.infer<typeof TokenProbability>;
 
-/** Event of a stream: one token. */
+/** Event of a stream: one token, or how far the prompt has been read. */
 export const TokenEvent = z.object({
   stop: z.literal(false),
   tokens: z.array(TokenId),
   /** Tokens sampled so far, those held back included. */
   tokens_predicted: z.int().min(0),
   completion_probabilities: z.array(TokenProbability).default([]),
+  /** Present while the prompt is read; `tokens` then holds a meaningless 0. */
+  prompt_progress: z.unknown().optional(),
 });
 
 /** Last event of a stream. */

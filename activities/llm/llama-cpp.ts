@@ -26,7 +26,9 @@ export interface VocabularyCandidate extends Candidate {
  * - The end-of-turn token comes as a token like any other, with its probability.
  * - A token that ends within a UTF-8 character is *held back*: a stream shows neither its id nor its
  *   probability, only a jump in `tokens_predicted`. See {@link LlamaCppDialect.generate}.
- * - A closed connection frees the slot at the next token; while a prompt is being read, at the next batch.
+ * - It notices a closed connection only by writing to it. With `return_progress` it writes after each batch
+ *   of the prompt, so an aborted request frees its slot within two batches, later on at the next token.
+ *   Without, it reads the whole prompt first: 32 s for 2,500 tokens on two busy cores.
  */
 export class LlamaCppDialect implements LlmDialect {
   readonly name = 'llama.cpp';
@@ -154,6 +156,7 @@ export class LlamaCppDialect implements LlmDialect {
       n_probs: 1,
       post_sampling_probs: request.temperature > 0,
       return_tokens: true,
+      return_progress: true,
       cache_prompt: true,
       stream: true,
       ...(seed === undefined ? {} : { seed }),
@@ -170,6 +173,7 @@ export class LlamaCppDialect implements LlmDialect {
         const what = `ended by "${event.stop_type}" with ${event.tokens_predicted} tokens, ${received} were sent`;
         throw new RolloutError('LlmInvalidAnswer', `${where} ${what}`);
       }
+      if (event.prompt_progress !== undefined) continue;
       if (event.tokens_predicted > received + event.tokens.length) return 'held';
       const { tokens, completion_probabilities: probabilities } = event;
       if (probabilities.length !== tokens.length || probabilities.some(({ id }, i) => id !== tokens[i])) {

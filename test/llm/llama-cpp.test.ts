@@ -112,3 +112,19 @@ test('an abort keeps the tokens received and frees the slot', async () => {
   assert.equal(logprobs.length, ids.length);
   while (await slotsBusy(llm.url));
 });
+
+test('an abort while the prompt is read ends the reading', async () => {
+  const readTokens = async () => {
+    const metrics = await (await fetch(`${llm.url}/metrics`)).text();
+    return Number(/^llamacpp:prompt_tokens_total (\d+)/m.exec(metrics)?.[1]);
+  };
+  const before = await readTokens();
+  const controller = new AbortController();
+  const promptIds = Array.from({ length: 1900 }, (_, at) => 1000 + at);
+  const generating = llm.generate(request(promptIds), controller.signal);
+  while (!(await slotsBusy(llm.url)));
+  controller.abort();
+  assert.deepEqual(await generating, { ids: [], logprobs: [], finish: 'abort' });
+  while (await slotsBusy(llm.url));
+  assert.ok((await readTokens()) - before < 1900, 'the whole prompt was read');
+});

@@ -77,8 +77,8 @@ def main():
     params.cpuparams_batch.n_threads = args.threads
     params.endpoint_slots = True
     params.endpoint_metrics = True
-    # A request that is given up while its prompt is read frees its slot after the batch at hand.
-    params.n_batch = 256
+    # A request that is given up while its prompt is read frees its slot within two batches.
+    params.n_batch = 128
     # States of prompts that lost their slot are kept in memory, by default up to 8 GiB of it.
     params.cache_ram_mib = 1024
     # Never drop the beginning of a context silently: the trained tokens must be the ones conditioned on.
