@@ -4,7 +4,9 @@ import { Command, InvalidArgumentError, Option } from 'commander';
 import { type Config, loadConfig } from '../config/load.ts';
 import { FAILURES, messageOf, RolloutError } from '../contracts/failures.ts';
 import { CANCEL_REASONS } from '../contracts/signals.ts';
+import { doctorCommand } from './commands/doctor.ts';
 import { handlersCommand } from './commands/handlers.ts';
+import { imageCommand } from './commands/image.ts';
 import { cancelCommand, configCommand, listCommand, showCommand } from './commands/inspect.ts';
 import { runCommand } from './commands/run.ts';
 import { upCommand } from './commands/up.ts';
@@ -27,7 +29,10 @@ export async function main(argv: readonly string[]): Promise<number> {
     .configureHelp({ showGlobalOptions: true })
     .option('--json', 'print the result as JSON on standard output')
     .option('--config <file>', 'configuration file (default: rollouts.toml in the checkout)')
-    .option('--sandbox <backend>', 'bubblewrap, or process: NO isolation, for tasks and models you trust')
+    .option(
+      '--sandbox <backend>',
+      'bubblewrap, apptainer, or process: NO isolation, for tasks and models you trust',
+    )
     .option('--handlers <module...>', 'modules of further handlers: a path or a package name')
     .option('--state-dir <folder>', 'folder of server database, sandboxes, store and logs');
 
@@ -110,6 +115,14 @@ export async function main(argv: readonly string[]): Promise<number> {
   add('handlers', 'list the kinds of task with their schema', (config, output) =>
     handlersCommand(config, output),
   );
+  add('doctor', 'which ways to isolate work on this machine, and what each guarantees', (config, output) =>
+    doctorCommand(config, output),
+  );
+  add(
+    'image <action> <source>',
+    'build: make an image for sandboxes from a definition, an OCI or Docker archive or a folder',
+    (config, output, args, flags) => imageCommand(config, args, flags as { out?: string }, output),
+  ).option('--out <file>', 'put a copy of the image here');
   add('worker', 'run workers in this process', (_config, _output, _args, flags) =>
     runEntry('../workers/main.ts', flags.roles ? [flags.roles as string] : [], flags),
   ).option('--roles <list>', 'of workflow,init,run,eval; all if absent');

@@ -46,6 +46,12 @@ export const FAILURES = {
     retry: 'never',
     advice: 'No isolation works on this host: run `rollouts doctor`, or ask for --sandbox=process knowingly.',
   },
+  ImageBuildFailed: {
+    stage: 'init',
+    cause: 'infrastructure',
+    retry: 'never',
+    advice: 'The image could not be built: the last lines of the message are the builder’s own.',
+  },
   SandboxFailed: {
     stage: 'any',
     cause: 'infrastructure',

@@ -104,11 +104,16 @@ export const SUPERVISE = `
 "$@" <&0 & runtime=$!
 (
   read -r _
+  exec 9<> <(:) # a pipe that nothing comes from: a pause without a process
   for _ in 1 2 3 4 5 6 7 8 9 10; do
-    for parent in $(cat /proc/$runtime/task/*/children); do
-      kill -KILL $(cat /proc/$parent/task/*/children)
+    for children in /proc/$runtime/task/*/children; do
+      for parent in $(<"$children"); do
+        for helpers in /proc/$parent/task/*/children; do
+          for helper in $(<"$helpers"); do kill -KILL "$helper"; done
+        done
+      done
     done
-    sleep 0.1
+    read -r -t 0.1 -u 9 _
   done
 ) <&0 >/dev/null 2>&1 & watch=$!
 wait $runtime; status=$?

@@ -53,7 +53,8 @@ export class ApptainerBackend implements Backend {
     network: true,
     files: true,
     processes: true,
-    limits: 'memory file systems by size; processes per sandbox; the rest per process by rlimits',
+    user: true,
+    limits: 'memory, processes and disk of the whole sandbox by watching; the rest per process by rlimits',
   };
   readonly ownerUid = process.geteuid?.() === 0 ? UNPRIVILEGED_ID : null;
   private readonly options: ApptainerOptions;
@@ -134,6 +135,14 @@ export class ApptainerBackend implements Backend {
     return { file: file as string, args, env };
   }
 
+  /** In the sandbox's user namespace, where nothing of its owner's is unreadable, and else as on the host. */
+  examine(handle: Handle, argv: readonly string[]): Entry {
+    const { first } = handle as Sandbox;
+    const enter = ['/usr/bin/nsenter', '-t', String(first.pid), '-U', '--preserve-credentials', '--'];
+    const [file, ...args] = this.ownerUid === null ? [...enter, ...argv] : argv;
+    return { file: file as string, args, env: {} };
+  }
+
   processes(handle: Handle): ProcessInfo[] {
     const { first, namespace } = handle as Sandbox;
     return processIds()
@@ -181,7 +190,7 @@ export class ApptainerBackend implements Backend {
       );
       return { works: true };
     } catch (error) {
-      return { works: false, why: `${messageOf(error)}. ${userNamespaceAdvice()}` };
+      return { works: false, why: withAdvice(messageOf(error)) };
     } finally {
       rmSync(folder, { recursive: true, force: true });
     }
@@ -227,6 +236,10 @@ export class ApptainerBackend implements Backend {
     const supervised = ['/bin/bash', '--norc', '--noprofile', '-c', SUPERVISE, 'supervise', ...apptainer];
     return this.ownerUid === null ? supervised : staged(stage, sources, this.ownerUid, supervised);
   }
+}
+
+function withAdvice(why: string): string {
+  return /namespace|not permitted|denied/i.test(why) ? `${why}. ${userNamespaceAdvice()}` : why;
 }
 
 /** Variables by which the dynamic loader takes in code or other rules. */

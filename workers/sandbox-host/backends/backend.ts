@@ -6,6 +6,8 @@ export interface Guarantees {
   readonly network: boolean;
   readonly files: boolean;
   readonly processes: boolean;
+  /** What runs inside has no privilege on the host, and gets none by setuid programs. */
+  readonly user: boolean;
   readonly limits: string;
 }
 

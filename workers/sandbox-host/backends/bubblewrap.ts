@@ -15,6 +15,7 @@ import type { Backend, Creation, Entry, Handle, Probe, Program } from './backend
 import { type BwrapProgram, prepareBwrap } from './bwrap-program.ts';
 import { programEnvironment } from './environment.ts';
 import { CLOSE_DESCRIPTORS, launch } from './launcher.ts';
+import { refuseImage } from './no-images.ts';
 import { etcFiles, systemFolders } from './system-files.ts';
 import { userNamespaceAdvice } from './user-namespaces.ts';
 import { runQuietly, untilDead } from './wait.ts';
@@ -64,6 +65,7 @@ export class BubblewrapBackend implements Backend {
     network: true,
     files: true,
     processes: true,
+    user: true,
     limits: 'rlimits per process; processes per sandbox',
   };
   readonly ownerUid = process.geteuid?.() === 0 ? UNPRIVILEGED_ID : null;
@@ -91,6 +93,7 @@ export class BubblewrapBackend implements Backend {
 
   async create(creation: Creation): Promise<Handle> {
     const { spec } = creation;
+    refuseImage(this.name, spec);
     if (this.ownerUid !== null) chownSync(creation.workspaceDir, this.ownerUid, this.ownerUid);
     const shown: [source: string, target: string, how: '--bind' | '--ro-bind'][] = [
       [creation.workspaceDir, WORKSPACE, '--bind'],

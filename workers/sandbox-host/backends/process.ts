@@ -5,6 +5,7 @@ import { type ProcessInfo, processesOf, processInfo, SANDBOX_VARIABLE, signal } 
 import type { Backend, Creation, Entry, Handle, Probe, Program } from './backend.ts';
 import { programEnvironment } from './environment.ts';
 import { launch } from './launcher.ts';
+import { refuseImage } from './no-images.ts';
 import { untilDead } from './wait.ts';
 
 /**
@@ -31,7 +32,13 @@ interface Group extends Handle {
  */
 export class ProcessBackend implements Backend {
   readonly name = 'process';
-  readonly guarantees = { network: false, files: false, processes: false, limits: 'rlimits per process' };
+  readonly guarantees = {
+    network: false,
+    files: false,
+    processes: false,
+    user: false,
+    limits: 'rlimits per process',
+  };
   readonly ownerUid = null;
 
   async probe(): Promise<Probe> {
@@ -39,6 +46,7 @@ export class ProcessBackend implements Backend {
   }
 
   async create(creation: Creation): Promise<Handle> {
+    refuseImage(this.name, creation.spec);
     if (creation.spec.binds.length > 0) {
       throw new RolloutError('SandboxFailed', 'the process backend shows the host as it is: it has no binds');
     }

@@ -1,0 +1,161 @@
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { appendFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import test from 'node:test';
+import { promisify } from 'node:util';
+import { PROJECT_ROOT } from '../../config/tools.ts';
+import { buildImage } from '../../workers/sandbox-host/images/build.ts';
+import { localReferences } from '../../workers/sandbox-host/images/source.ts';
+import { processIds, processInfo } from '../../workers/sandbox-host/processes.ts';
+import { Box, failure, startHost, temporaryFolder } from '../sandbox/support.ts';
+import { APPTAINER, WITHOUT_APPTAINER } from '../support/apptainer.ts';
+import { writeOciArchive } from './oci.ts';
+import { makeRoot } from './support.ts';
+
+test('images', { skip: WITHOUT_APPTAINER }, async (t) => {
+  const folder = temporaryFolder(t);
+  const root = path.join(folder, 'root');
+  const cacheDir = path.join(folder, 'images');
+  makeRoot(root);
+  const options = { program: APPTAINER, cacheDir };
+  const { client } = await startHost(t, 'apptainer');
+
+  await t.test(
+    'a folder is built once, however many ask, and the image has what the folder has',
+    async () => {
+      const asked = [1, 2, 3, 4].map(() => buildImage(root, options));
+      // Another process that asks at the same time, as a person does.
+      const env = { ...process.env, ROLLOUTS_SANDBOX_APPTAINER: APPTAINER };
+      const argv = ['bin/rollouts.mjs', 'image', 'build', root, '--json', '--state-dir', folder];
+      const person = promisify(execFile)(process.execPath, argv, { cwd: PROJECT_ROOT, env });
+      const images = [...(await Promise.all(asked)), JSON.parse((await person).stdout)];
+      assert.equal(images.filter(({ built }) => built).length, 1);
+      assert.deepEqual(new Set(images.map((image) => image.path)), new Set([images[0].path]));
+      assert.deepEqual(
+        readdirSync(cacheDir).sort(),
+        [path.basename(images[0].path), `${path.basename(images[0].path)}.lock`].sort(),
+      );
+
+      const before = helpers();
+      const box = await Box.create(client, { image: images[0].path });
+      assert.equal((await box.exec(['cat', '/etc/release-of-the-image'])).stdout.text, 'of the image\n');
+      assert.equal((await box.exec(['ls', '/usr/local'])).exitCode, 2);
+      assert.equal((await box.exec(['python3', '-c', ''])).exitCode, 127);
+      assert.equal(
+        (await box.bash('echo x > /usr/bin/x && cat /usr/bin/x; pwd')).output.text,
+        'x\n/workspace\n',
+      );
+      await client.writeFile(box.info.sandboxId, { fence: box.info.fence, path: 'a', content: 'eA==' });
+      const status = await box.exec(['grep', 'CapEff', '/proc/self/status']);
+      assert.match(status.stdout.text, /\t0+\n$/);
+      assert.ok(helpers().length > before.length); // FUSE shows the image
+      await box.release();
+      assert.deepEqual(helpers(), before);
+    },
+  );
+
+  await t.test('a definition is built anew when what it names has changed', async () => {
+    const definition = path.join(folder, 'of-files.def');
+    writeFileSync(path.join(folder, 'data.txt'), 'first');
+    const text = `
+      # an image
+      Bootstrap: localimage
+      From: root
+      %files
+        data.txt /data.txt
+      %environment
+        export FROM_IMAGE="two words" PATH=/opt/bin:$PATH`;
+    writeFileSync(definition, text.replaceAll(/^ {6}/gm, ''));
+    const first = await buildImage(definition, options);
+    assert.deepEqual([first.kind, first.built], ['definition', true]);
+    assert.deepEqual(await buildImage(definition, options), { ...first, built: false });
+    appendFileSync(path.join(folder, 'data.txt'), ' and second');
+    const second = await buildImage(definition, { ...options, out: path.join(folder, 'out', 'second.sif') });
+    assert.notEqual(second.digest, first.digest);
+    assert.equal(second.path, path.join(folder, 'out', 'second.sif'));
+
+    const box = await Box.create(client, { image: second.path, environment: { GREETING: 'hello' } });
+    const seen = await box.exec(['bash', '-c', 'cat /data.txt; echo "|$FROM_IMAGE|$GREETING|$PAGER|$PATH"']);
+    assert.match(seen.stdout.text, /^first and second\|two words\|hello\|cat\|\/opt\/bin:/);
+    assert.doesNotMatch((await box.exec(['env'])).stdout.text, /APPTAINER|SINGULARITY/);
+    await box.release();
+  });
+
+  await t.test('an OCI archive is built, with the environment that it sets', async () => {
+    const archive = path.join(folder, 'image.tar');
+    writeOciArchive(root, archive, ['PATH=/usr/bin:/of/the/image', 'LD_LIBRARY_PATH=/own']);
+    const image = await buildImage(archive, options);
+    assert.equal(image.kind, 'oci-archive');
+    const box = await Box.create(client, { image: image.path });
+    const seen = await box.exec(['bash', '-c', 'echo "$PATH|$LD_LIBRARY_PATH"']);
+    assert.match(seen.stdout.text, /^\/usr\/bin:\/of\/the\/image[:|].*\|\/own\n$/);
+    await box.release();
+  });
+
+  await t.test('a folder is an image as it is', async () => {
+    const box = await Box.create(client, { image: root });
+    assert.equal((await box.bash('cat /etc/release-of-the-image')).output.text, 'of the image\n');
+    await box.release();
+  });
+
+  await t.test('what cannot be built or used says why', async () => {
+    const before = readdirSync(cacheDir).filter((name) => !name.endsWith('.lock'));
+    await assert.rejects(buildImage(path.join(folder, 'none'), options), failure('InvalidRequest', /ENOENT/));
+    await assert.rejects(
+      buildImage(path.join(folder, 'data.txt'), options),
+      failure('InvalidRequest', /no definition .* no OCI or Docker archive and no folder/),
+    );
+    const definition = path.join(folder, 'broken.def');
+    writeFileSync(definition, 'Bootstrap: localimage\nFrom: nowhere\n');
+    await assert.rejects(buildImage(definition, options), failure('ImageBuildFailed', /FATAL.*nowhere/s));
+    assert.deepEqual(
+      readdirSync(cacheDir).filter((name) => !name.endsWith('.lock')),
+      before,
+    );
+    const image = path.join(folder, 'none.sif');
+    await assert.rejects(Box.create(client, { image }), failure('SandboxFailed', /none\.sif does not exist/));
+    mkdirSync(path.join(folder, 'empty'));
+    await assert.rejects(
+      Box.create(client, { image: path.join(folder, 'empty') }),
+      failure('SandboxFailed', /\/dev doesn't exist in container/),
+    );
+    await assert.rejects(
+      Box.create(client, { image: path.join(folder, 'data.txt') }),
+      failure('SandboxFailed', /data\.txt|format/),
+    );
+    assert.equal((await client.stats()).sandboxes, 0);
+  });
+});
+
+test('what a definition names on this machine', () => {
+  const definition = `Bootstrap: docker
+From: debian:12
+%files
+  # not this
+  a.txt /a
+  sub/*.py /code
+%post
+  from: here
+Bootstrap: oci-archive
+From: base.tar:latest
+%files from other
+  inner /x`;
+  assert.deepEqual(localReferences(definition), ['a.txt', 'sub/', 'base.tar']);
+});
+
+/** FUSE helpers of this machine that live. */
+function helpers(): number[] {
+  return processIds().filter((pid) => {
+    const info = processInfo(pid);
+    return info !== null && !info.zombie && /^(squashfuse(_ll)?|fuse-overlayfs)$/.test(nameOf(pid));
+  });
+}
+
+function nameOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/comm`, 'utf8').trim();
+  } catch {
+    return ''; // it has ended
+  }
+}

@@ -1,0 +1,39 @@
+import { execFileSync } from 'node:child_process';
+import {
+  copyFileSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  realpathSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import path from 'node:path';
+import { findProgram } from '../../config/programs.ts';
+
+const PROGRAMS =
+  'bash sh ls cat env id mkdir readlink dirname mktemp chmod mv head stat sleep true touch rm dd grep pgrep find';
+
+/** Makes a small root file system of this machine's programs and their libraries, without /usr of the host. */
+export function makeRoot(root: string): void {
+  for (const folder of ['usr/bin', 'etc', 'proc', 'sys', 'dev', 'tmp', 'root', 'var/tmp', 'lib64']) {
+    mkdirSync(path.join(root, folder), { recursive: true });
+  }
+  symlinkSync('usr/bin', path.join(root, 'bin'));
+  writeFileSync(path.join(root, 'etc/release-of-the-image'), 'of the image\n');
+  for (const name of PROGRAMS.split(' ')) {
+    const program = findProgram([name]);
+    copyFileSync(realpathSync(program), path.join(root, 'usr/bin', name));
+    const listing = execFileSync('/usr/bin/ldd', [program], { encoding: 'utf8', env: {} });
+    for (const [, library] of listing.matchAll(/(\/\S+) \(/g)) copyLibrary(root, library as string);
+  }
+  // The locale that everything runs in; a C library that has it built in needs no files.
+  const locale = '/usr/lib/locale/C.utf8';
+  if (existsSync(locale)) cpSync(locale, path.join(root, locale), { recursive: true });
+}
+
+function copyLibrary(root: string, library: string): void {
+  const target = path.join(root, library);
+  mkdirSync(path.dirname(target), { recursive: true });
+  copyFileSync(realpathSync(library), target);
+}

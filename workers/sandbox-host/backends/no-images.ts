@@ -1,0 +1,12 @@
+import { RolloutError } from '../../../contracts/failures.ts';
+import type { SandboxBackendName, SandboxSpec } from '../../../contracts/sandbox.ts';
+
+/** For backends without images. @throws RolloutError SandboxUnavailable if the specification names one */
+export function refuseImage(backend: SandboxBackendName, spec: SandboxSpec): void {
+  if (spec.image === undefined) return;
+  throw new RolloutError(
+    'SandboxUnavailable',
+    `the task wants the image ${spec.image}, which the backend ${backend} cannot show: ` +
+      'set sandbox.backend to apptainer on this host',
+  );
+}

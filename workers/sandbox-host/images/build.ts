@@ -1,0 +1,125 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { constants, existsSync } from 'node:fs';
+import { copyFile, mkdir, rename, rm, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { messageOf, RolloutError } from '../../../contracts/failures.ts';
+import { buildSpec, type ImageSource, readSource } from './source.ts';
+
+/** How to build images. */
+export interface BuildOptions {
+  /** The apptainer or singularity program. */
+  readonly program: string;
+  /** Folder of built images, by digest; may be shared by many processes and machines with flock(2). */
+  readonly cacheDir: string;
+  /** A copy of the image goes here. */
+  readonly out?: string | undefined;
+  /** What the builder says, as it comes. */
+  readonly onLine?: (line: string) => void;
+}
+
+/** An image that was built, now or before. */
+export interface BuiltImage {
+  readonly path: string;
+  readonly digest: string;
+  readonly kind: ImageSource['kind'];
+  readonly bytes: number;
+  /** False: it had been built already, perhaps by somebody who asked at the same time. */
+  readonly built: boolean;
+}
+
+/** What a builder that built says last. */
+const BUILT = 'rollout-image-built';
+const TAIL_LINES = 12;
+
+/**
+ * Runs under the lock (flock(1): the kernel lets go of it when its holder dies). Arguments: image, folder for
+ * what is temporary, source, program with flags. Beside and renamed: what has the image's name is whole.
+ */
+const BUILD = `
+set -e
+image=$1 temporary=$2 source=$3
+shift 3
+[ ! -e "$image" ] || exit 0
+rm -rf -- "$temporary"
+mkdir -p -- "$temporary"
+trap 'rm -rf -- "$temporary"' EXIT
+APPTAINER_TMPDIR=$temporary SINGULARITY_TMPDIR=$temporary "$@" "$temporary/image.sif" "$source"
+mv -T -- "$temporary/image.sif" "$image"
+echo ${BUILT}`;
+
+/**
+ * Builds a SIF from a definition, an OCI or Docker archive, an OCI layout or a folder with a root file system.
+ * The same input is built once: asked for again, or by many at once, it is taken from the cache.
+ * @throws RolloutError InvalidRequest (no such source), ImageBuildFailed in the builder's own words
+ */
+export async function buildImage(file: string, options: BuildOptions): Promise<BuiltImage> {
+  if (options.program === '') {
+    throw new RolloutError('ImageBuildFailed', 'neither apptainer nor singularity is on PATH');
+  }
+  const source = await readSource(file);
+  await mkdir(options.cacheDir, { recursive: true });
+  const image = path.join(options.cacheDir, `${source.digest}.sif`);
+  const built = existsSync(image) ? false : await build(source, image, options);
+  if (options.out !== undefined) await copyTo(image, path.resolve(options.out));
+  const { size } = await stat(image);
+  return {
+    path: options.out === undefined ? image : path.resolve(options.out),
+    digest: source.digest,
+    kind: source.kind,
+    bytes: size,
+    built,
+  };
+}
+
+/** True if this call is the one that built. */
+async function build(source: ImageSource, image: string, options: BuildOptions): Promise<boolean> {
+  // Root needs no appearance of root; who is not root does, for the commands of a definition.
+  const fakeroot = source.kind === 'definition' && process.geteuid?.() !== 0 ? ['--fakeroot'] : [];
+  const builder = [options.program, 'build', '--force', ...fakeroot];
+  const args = ['/bin/bash', '-c', BUILD, 'build', image, `${image}.building`, buildSpec(source), ...builder];
+  // In its own folder: what a definition names is relative to it.
+  const cwd = path.dirname(source.file);
+  const child = spawn('/usr/bin/flock', [`${image}.lock`, ...args], {
+    cwd,
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const lines: string[] = [];
+  const collect = byLine((line) => {
+    lines.push(line);
+    if (line !== BUILT) options.onLine?.(line);
+  });
+  for (const stream of [child.stdout, child.stderr]) stream.setEncoding('utf8').on('data', collect);
+  let code: number | null;
+  try {
+    [code] = (await once(child, 'close')) as [number | null];
+  } catch (error) {
+    throw new RolloutError('ImageBuildFailed', `flock could not be started: ${messageOf(error)}`, {
+      cause: error,
+    });
+  }
+  if (code === 0 && existsSync(image)) return lines.includes(BUILT);
+  const words = lines.filter((line) => line !== '').slice(-TAIL_LINES);
+  throw new RolloutError('ImageBuildFailed', `${source.file} could not be built:\n${words.join('\n')}`);
+}
+
+async function copyTo(image: string, out: string): Promise<void> {
+  const temporary = `${out}.${process.pid}.new`;
+  try {
+    await mkdir(path.dirname(out), { recursive: true });
+    await copyFile(image, temporary, constants.COPYFILE_FICLONE);
+    await rename(temporary, out);
+  } catch (error) {
+    await rm(temporary, { force: true });
+    throw new RolloutError('ImageBuildFailed', `${out}: ${messageOf(error)}`, { cause: error });
+  }
+}
+
+function byLine(onLine: (line: string) => void): (text: string) => void {
+  let rest = '';
+  return (text) => {
+    const lines = (rest + text).split(/\r?\n|\r/);
+    rest = lines.pop() ?? '';
+    for (const line of lines) onLine(line);
+  };
+}
