@@ -88,7 +88,7 @@ function forSample(config: Config): Config {
   const { rollout, origins } = config;
   const sampling = { ...rollout.sampling };
   const limits = { ...rollout.limits };
-  if (!('rollout.sampling.maxTokensPerTurn' in origins)) sampling.maxTokensPerTurn = 64;
+  if (!('rollout.sampling.maxTokensPerTurn' in origins)) sampling.maxTokensPerTurn = 96;
   if (!('rollout.limits.maxTurns' in origins)) limits.maxTurns = 4;
   return { ...config, rollout: { ...rollout, sampling, limits } };
 }
