@@ -132,13 +132,11 @@ test('what runs in bubblewrap', async (t) => {
   });
 
   await t.test('a limit that was hit is named', async () => {
-    const limits = { fileBytes: 100_000, cpuSeconds: 1, memoryBytes: 512 * 1024 ** 2, processes: 40 };
+    const limits = { fileBytes: 100_000, cpuSeconds: 1 };
     const small = await Box.create(client, { limits });
     const disk = await small.exec(['dd', 'if=/dev/zero', 'of=/workspace/big', 'bs=64k', 'count=10']);
     assert.equal(disk.limit, 'disk');
     assert.equal((await small.bash('while :; do :; done & wait $!')).limit, 'cpu');
-    const memory = await small.exec(['python3', '-c', 'x = bytearray(1 << 30)']);
-    assert.match(memory.stderr.text, /MemoryError/);
     await small.release();
   });
 

@@ -161,7 +161,9 @@ export class SandboxHost {
       const ledger = await Ledger.open(ledgerFile);
       const { rolloutId } = request;
       const { backend } = this;
-      return new Sandbox({ rolloutId, attempt, host, backend, handle, ledger, folder, controlDir });
+      const { logger } = this.options;
+      const parts = { rolloutId, attempt, host, backend, handle, ledger, logger };
+      return new Sandbox({ ...parts, folder, workspaceDir, controlDir });
     } catch (error) {
       if (handle) await this.backend.destroy(handle);
       await rm(folder, { recursive: true, force: true });

@@ -1,8 +1,9 @@
 import { existsSync } from 'node:fs';
-import { chmod, lstat, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { RolloutError } from '../../contracts/failures.ts';
+import { runQuietly } from './backends/wait.ts';
 import { type ProcessInfo, processesOf, processInfo, signal } from './processes.ts';
 
 /** A process named for good: an id alone may be given to another. */
@@ -69,24 +70,17 @@ export async function clearLeftOvers(
   return { sandboxes: names.length, processes };
 }
 
-/** Removes a folder that nothing runs in, whatever modes its folders were given. */
+/**
+ * Removes a folder that nothing runs in, whatever modes its folders were given and however deep they are: rm and
+ * chmod go by file descriptors, follow no link and keep no path.
+ * @throws Error with what rm says
+ */
 export async function removeTree(folder: string): Promise<void> {
-  try {
-    await rm(folder, { recursive: true, force: true });
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EACCES') throw error;
-    await openUp(folder);
-    await rm(folder, { recursive: true, force: true });
-  }
-}
-
-async function openUp(folder: string): Promise<void> {
-  await chmod(folder, 0o700);
-  for (const entry of await readdir(folder, { withFileTypes: true })) {
-    // Not by what the entry says alone: chmod would follow a symlink.
-    const child = path.join(folder, entry.name);
-    if (entry.isDirectory() && (await lstat(child)).isDirectory()) await openUp(child);
-  }
+  const remove = () => runQuietly('/bin/rm', ['-rf', '--one-file-system', '--', folder], {});
+  if ((await remove()).ok) return;
+  await runQuietly('/bin/chmod', ['-R', 'u+rwx', '--', folder], {});
+  const { ok, message } = await remove();
+  if (!ok) throw new Error(message);
 }
 
 function isAlive(name: ProcessName): boolean {

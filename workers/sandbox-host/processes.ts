@@ -14,13 +14,27 @@ export interface ProcessInfo {
   /** Foreground process group of its terminal; -1 without one. */
   readonly foreground: number;
   readonly zombie: boolean;
+  readonly threads: number;
+  /** Bytes in memory, shared ones included. */
+  readonly residentBytes: number;
 }
 
-/** One process, or null if there is none of that id. */
-export function processInfo(pid: number): ProcessInfo | null {
+const PAGE_BYTES = pageBytes();
+
+/** Bytes of a page of memory, from what the kernel told this process at its start (AT_PAGESZ of getauxval(3)). */
+function pageBytes(): number {
+  const entries = readFileSync('/proc/self/auxv');
+  for (let at = 0; at + 16 <= entries.length; at += 16) {
+    if (entries.readBigUInt64LE(at) === 6n) return Number(entries.readBigUInt64LE(at + 8));
+  }
+  return 4096;
+}
+
+/** One process, or null if there is none of that id. `proc`: another mount of the process file system. */
+export function processInfo(pid: number, proc = '/proc'): ProcessInfo | null {
   let stat: string;
   try {
-    stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
+    stat = readFileSync(`${proc}/${pid}/stat`, 'latin1');
   } catch {
     return null; // it has ended
   }
@@ -33,12 +47,14 @@ export function processInfo(pid: number): ProcessInfo | null {
     session: Number(fields[3]),
     foreground: Number(fields[5]),
     startTicks: Number(fields[19]),
+    threads: Number(fields[17]),
+    residentBytes: Number(fields[21]) * PAGE_BYTES,
   };
 }
 
-/** The ids of all processes that this process can see. */
-export function processIds(): number[] {
-  return readdirSync('/proc')
+/** The ids of all processes that `proc`, a mount of the process file system, shows. */
+export function processIds(proc = '/proc'): number[] {
+  return readdirSync(proc)
     .filter((name) => /^[0-9]+$/.test(name))
     .map(Number);
 }
@@ -71,7 +87,7 @@ export const SANDBOX_VARIABLE = 'ROLLOUT_SANDBOX';
 export function processesOf(sandboxId: string): ProcessInfo[] {
   return processIds()
     .filter((pid) => startedWith(pid, `${SANDBOX_VARIABLE}=${sandboxId}`))
-    .map(processInfo)
+    .map((pid) => processInfo(pid))
     .filter((info) => info !== null && !info.zombie) as ProcessInfo[];
 }
 

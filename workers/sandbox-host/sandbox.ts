@@ -1,3 +1,4 @@
+import type { Logger } from 'pino';
 import { RolloutError } from '../../contracts/failures.ts';
 import type { LedgerLine } from '../../contracts/ledger.ts';
 import type { CancelReason } from '../../contracts/request.ts';
@@ -6,6 +7,7 @@ import type { Backend, Handle } from './backends/backend.ts';
 import type { AttemptId } from './ledger/attempts.ts';
 import type { Ledger } from './ledger/ledger.ts';
 import { removeTree } from './left-overs.ts';
+import { Supervisor } from './limits/supervisor.ts';
 import { fileName } from './paths.ts';
 import { execute, type OneOff } from './programs/exec.ts';
 import { readFile, writeFile } from './programs/files.ts';
@@ -26,7 +28,9 @@ export interface SandboxParts {
   readonly ledger: Ledger;
   /** Host folder of this sandbox alone, removed with it. */
   readonly folder: string;
+  readonly workspaceDir: string;
   readonly controlDir: string;
+  readonly logger: Logger;
 }
 
 /** One live sandbox: who holds it, what runs in it, what it has recorded. */
@@ -38,6 +42,7 @@ export class Sandbox {
   private readonly shells = new Map<string, Shell>();
   /** By call id, kept until release: a call asked for again runs once. */
   private readonly calls = new Map<string, Promise<ShellResult>>();
+  private readonly supervisor: Supervisor;
   private programs = new AbortController();
   private fence = 0;
   /** What a new watcher is told at once: the sandbox has been aborted or has ended. */
@@ -48,6 +53,8 @@ export class Sandbox {
     this.parts = parts;
     this.rolloutId = parts.rolloutId;
     this.attempt = parts.attempt;
+    const shells = () => new Set([...this.shells.values()].flatMap((shell) => shell.ownProcesses));
+    this.supervisor = new Supervisor({ ...parts, shells });
     parts.handle.ended.then((message) => this.onEnded(message));
   }
 
@@ -78,8 +85,13 @@ export class Sandbox {
     this.check(fence);
     const signal = AbortSignal.any([caller, this.programs.signal]);
     const cwd = program.cwd ?? this.parts.handle.workspace;
-    const end = await this.alive(execute(this.parts, { ...program, cwd, signal }));
-    return { ...end, stdout: end.stdout.finish(), stderr: end.stderr.finish() } satisfies ExecResult;
+    const { end, limit } = await this.watched(execute(this.parts, { ...program, cwd, signal }));
+    return {
+      ...end,
+      limit: end.limit ?? limit,
+      stdout: end.stdout.finish(),
+      stderr: end.stderr.finish(),
+    } satisfies ExecResult;
   }
 
   /** A call id that runs or has run gives its own result, whatever the command. */
@@ -87,7 +99,10 @@ export class Sandbox {
     this.check(fence);
     const known = this.calls.get(callId);
     if (known) return known;
-    const result = this.alive(this.shell(name).run(command));
+    const result = this.watched(this.shell(name).run(command)).then(({ end, limit }) => ({
+      ...end,
+      limit: end.limit ?? limit,
+    }));
     this.calls.set(callId, result);
     // A call that could not be run may be asked for again.
     result.catch(() => this.calls.delete(callId));
@@ -167,6 +182,7 @@ export class Sandbox {
   }
 
   private async endNow(event: WatchEvent): Promise<number> {
+    this.supervisor.stop();
     this.final = event;
     this.watchers.tellAll(event);
     const { backend, handle, ledger, folder } = this.parts;
@@ -181,6 +197,7 @@ export class Sandbox {
   }
 
   private onEnded(message: string): void {
+    this.supervisor.stop();
     if (this.final !== null && this.final.event !== 'abort') return; // as it was told to
     this.final = { event: 'lost', message };
     this.watchers.tellAll(this.final);
@@ -212,6 +229,18 @@ export class Sandbox {
     if (final === null || final.event === 'abort') return;
     const how = final.event === 'lost' ? `died: ${final.message}` : `was ${final.event}`;
     throw new RolloutError('SandboxLost', `sandbox ${this.sandboxId} ${how}`);
+  }
+
+  /** A command's end, and the limit that was hit in its time. */
+  private async watched<T>(command: Promise<T>) {
+    const finish = this.supervisor.begin();
+    try {
+      const end = await this.alive(command);
+      return { end, limit: finish() };
+    } catch (error) {
+      finish();
+      throw error;
+    }
   }
 
   /** What runs inside ends with the sandbox: then that, and not the way it ended, is the answer. */

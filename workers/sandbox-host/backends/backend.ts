@@ -33,6 +33,13 @@ export interface Handle {
   /** Processes of the host whose death ends the sandbox; recorded for the next host to clear. */
   readonly anchors: readonly ProcessInfo[];
   readonly spec: SandboxSpec;
+  /**
+   * The sandbox's root folder as the host reaches it, with the sandbox's own `/proc` in it. Where there is none,
+   * `processes` is asked instead, which takes longer.
+   */
+  readonly root?: string;
+  /** Paths inside of the file systems that take memory; with `root` only. */
+  readonly memoryFolders?: readonly string[];
   /** Resolves when the sandbox's first process has ended, for whatever reason, with what is known. */
   readonly ended: Promise<string>;
 }
@@ -63,6 +70,11 @@ export interface Backend {
   create(creation: Creation): Promise<Handle>;
   /** The host's side of running a program inside. Exit status and signal are those of the program. */
   enter(handle: Handle, program: Program): Entry;
+  /**
+   * How to run a program of the host, out of the sandbox's reach, that may read all folders that the sandbox's
+   * owner has made unreadable. Absent: the host's own user may.
+   */
+  examine?(handle: Handle, argv: readonly string[]): Entry;
   /** User id of the host that owns what runs inside; null: the host's own. Terminals are given to it. */
   readonly ownerUid: number | null;
   /** All processes inside but the first. */

@@ -29,6 +29,9 @@ const UNPRIVILEGED_ID = 65_534;
 const CONTROL = '/run/rollout';
 const HOME = '/root';
 
+/** What lies in memory, and how much of the sandbox's memory each may take: some is left for processes. */
+const MEMORY_FOLDERS = { '/tmp': 1 / 2, [HOME]: 1 / 8, '/dev/shm': 1 / 8 };
+
 /**
  * First process of a sandbox: says that everything is mounted, lets go of all that it has of the host but
  * its stdin, and lives as long as the host holds that. What runs in the sandbox can reach into it.
@@ -66,7 +69,7 @@ export class BubblewrapBackend implements Backend {
     files: true,
     processes: true,
     user: true,
-    limits: 'rlimits per process; processes per sandbox',
+    limits: 'memory, processes and disk of the whole sandbox by watching; the rest per process by rlimits',
   };
   readonly ownerUid = process.geteuid?.() === 0 ? UNPRIVILEGED_ID : null;
   private readonly bwrapPath: string;
@@ -112,8 +115,10 @@ export class BubblewrapBackend implements Backend {
       ...['--json-status-fd', '3'],
       ...systemFolders(),
       ...['--dir', '/etc', '--dir', '/var/tmp', '--proc', '/proc', '--dev', '/dev'],
-      ...['--size', String(spec.limits.memoryBytes), '--tmpfs', '/tmp'],
-      ...['--size', String(spec.limits.memoryBytes), '--tmpfs', HOME],
+      ...Object.entries(MEMORY_FOLDERS).flatMap(([folder, share]) => [
+        ...['--size', String(Math.ceil(spec.limits.memoryBytes * share)), '--tmpfs', folder],
+      ]),
+      ...['--remount-ro', '/dev'], // or what is made there would count nowhere
       ...shown.flatMap(([source, target, how], index) => [
         how,
         staged[index] ? `/tmp/${index}` : source,
@@ -143,11 +148,19 @@ export class BubblewrapBackend implements Backend {
     return { file, args, env: programEnvironment(handle.spec, HOME, program.environment) };
   }
 
+  /** In the sandbox's user namespace, where nothing of its owner's is unreadable, and else as on the host. */
+  examine(handle: Handle, argv: readonly string[]): Entry {
+    const { first } = handle as Sandbox;
+    const enter = ['/usr/bin/nsenter', '-t', String(first.pid), '-U', '--preserve-credentials', '--'];
+    const [file, ...args] = this.ownerUid === null ? [...enter, ...argv] : argv;
+    return { file: file as string, args, env: {} };
+  }
+
   processes(handle: Handle): ProcessInfo[] {
     const { first, namespace } = handle as Sandbox;
     return processIds()
       .filter((pid) => pid !== first.pid && pidNamespace(pid) === namespace)
-      .map(processInfo)
+      .map((pid) => processInfo(pid))
       .filter((info) => info !== null && !info.zombie) as ProcessInfo[];
   }
 
@@ -255,6 +268,8 @@ async function start(
     control: CONTROL,
     spec: creation.spec,
     anchors: [first, parent],
+    root: `/proc/${pid}/root`,
+    memoryFolders: Object.keys(MEMORY_FOLDERS),
     ended,
     outer,
     first,

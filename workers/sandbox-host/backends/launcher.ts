@@ -9,17 +9,22 @@ export const CLOSE_DESCRIPTORS =
   'for fd in /proc/self/fd/*; do fd=${fd##*/}; ((fd > 2)) && eval "exec $fd>&-"; done';
 
 /**
- * Runs inside, just before the program: goes to the folder and sets the limits.
+ * Runs inside, just before the program: goes to the folder and sets the limits. Should the machine run out of
+ * memory, what runs in sandboxes goes first.
  * Arguments: folder, limits as `ulimit` flags and values up to `--`, then the program.
  */
 const SCRIPT = `
 ${CLOSE_DESCRIPTORS}
 cd -- "$1" || exit 125
 shift
+{ echo 1000 > /proc/self/oom_score_adj; } 2>/dev/null
 while [ "$1" != -- ]; do ulimit "$1" "$2" || exit 125; shift 2; done
 shift
 unset OLDPWD
 exec "$@"`;
+
+/** Memory that a process may take above the limit of the sandbox before it is refused more, if watching is late. */
+const UNWATCHED_BYTES = 4 * 1024 ** 3;
 
 /** Seconds between the signal that a program may catch (SIGXCPU) and the one that it may not. */
 const CPU_GRACE_SECONDS = 2;
@@ -28,12 +33,16 @@ const CPU_GRACE_SECONDS = 2;
 export function launch(
   argv: readonly string[],
   cwd: string,
-  limits: Omit<SandboxLimits, 'processes'> & { processes: number | null },
+  limits: Pick<SandboxLimits, 'memoryBytes' | 'fileBytes' | 'openFiles' | 'cpuSeconds'> & {
+    processes: number | null;
+  },
 ): string[] {
-  // ulimit counts address space and file sizes in KiB blocks.
+  // ulimit counts memory and file sizes in KiB blocks.
   const kib = (bytes: number): string => String(Math.max(1, Math.floor(bytes / 1024)));
   const flags = [
-    ['-v', kib(limits.memoryBytes)],
+    // A backstop to watching: private memory that can be written to. Not address space (-v), of which Node,
+    // Java and Go reserve far more than they use.
+    ['-d', kib(limits.memoryBytes + UNWATCHED_BYTES)],
     ['-f', kib(limits.fileBytes)],
     ['-n', String(limits.openFiles)],
     limits.processes === null ? [] : ['-u', String(limits.processes)],

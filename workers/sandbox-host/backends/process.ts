@@ -47,8 +47,10 @@ export class ProcessBackend implements Backend {
 
   async create(creation: Creation): Promise<Handle> {
     refuseImage(this.name, creation.spec);
-    if (creation.spec.binds.length > 0) {
-      throw new RolloutError('SandboxFailed', 'the process backend shows the host as it is: it has no binds');
+    const elsewhere = creation.spec.binds.find(({ source, target }) => source !== target);
+    if (elsewhere) {
+      const why = `the process backend shows the host as it is: it cannot show ${elsewhere.source} elsewhere`;
+      throw new RolloutError('SandboxFailed', why);
     }
     const args = [
       '--norc',

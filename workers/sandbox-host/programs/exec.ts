@@ -1,12 +1,13 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
+import type { Readable } from 'node:stream';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
 import type { ExecResult } from '../../../contracts/sandbox.ts';
 import type { Backend, Handle } from '../backends/backend.ts';
+import { limitOfSignal } from '../limits/signals.ts';
 import { signal, startedWith } from '../processes.ts';
 import { BoundedOutput } from '../shells/bounded-output.ts';
-import { limitOfSignal } from './limit.ts';
 import { makeStreams } from './streams.ts';
 
 /** Milliseconds that a program's output may stay open after its end, before what holds it is killed. */
@@ -53,9 +54,18 @@ export async function execute(place: Place, program: OneOff): Promise<OneOffEnd>
     new BoundedOutput(program.maxOutputBytes),
     new BoundedOutput(program.maxOutputBytes),
   ];
-  streams.stdout.on('data', (chunk: Buffer) => stdout.push(chunk));
-  streams.stderr.on('data', (chunk: Buffer) => stderr.push(chunk));
   const kill = (): void => killTree(place, child, mark);
+  let flooded = false;
+  const collect = (stream: Readable, output: BoundedOutput): void => {
+    stream.on('data', (chunk: Buffer) => {
+      output.push(chunk);
+      if (flooded || output.totalBytes <= place.handle.spec.limits.outputBytes) return;
+      flooded = true;
+      kill();
+    });
+  };
+  collect(streams.stdout, stdout);
+  collect(streams.stderr, stderr);
   let timedOut = false;
   const timer = setTimeout(() => {
     timedOut = true;
@@ -78,7 +88,7 @@ export async function execute(place: Place, program: OneOff): Promise<OneOffEnd>
       exitCode: code,
       signal: name,
       timedOut,
-      limit: limitOfSignal(name),
+      limit: flooded ? 'output' : limitOfSignal(name),
       stdout,
       stderr,
       ms: performance.now() - started,

@@ -103,6 +103,16 @@ export class Bash {
     return bash;
   }
 
+  /** Processes that the shell itself is made of. */
+  get ownProcesses(): readonly number[] {
+    return [...this.own, this.pty.pid];
+  }
+
+  /** True while a command runs. */
+  get busy(): boolean {
+    return this.running !== null;
+  }
+
   get ended(): boolean {
     return this.isEnded;
   }
@@ -147,9 +157,17 @@ export class Bash {
     }
   }
 
+  /** While nobody waits for output, reading may stop: what prints on then waits in the kernel, at no cost. */
+  setReading(reading: boolean): void {
+    if (this.isEnded) return;
+    if (reading) this.pty.resume();
+    else this.pty.pause();
+  }
+
   /** Ends the shell and everything of its session. */
   async kill(): Promise<void> {
     if (this.isEnded) return;
+    this.setReading(true); // its end is told after its last output
     for (const { pid } of this.sessionProcesses()) signal(pid, 'SIGKILL');
     signal(this.pty.pid, 'SIGKILL');
     await this.gone;

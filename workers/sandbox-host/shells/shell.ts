@@ -3,7 +3,7 @@ import path from 'node:path';
 import { RolloutError } from '../../../contracts/failures.ts';
 import type { ShellResult } from '../../../contracts/sandbox.ts';
 import type { Backend, Handle } from '../backends/backend.ts';
-import { limitOfStatus } from '../programs/limit.ts';
+import { limitOfStatus } from '../limits/signals.ts';
 import { Bash, type Completion, within } from './bash.ts';
 import { BoundedOutput } from './bounded-output.ts';
 
@@ -42,7 +42,7 @@ export class Shell {
   private cwd: string;
   private running: Promise<Completion> | null = null;
   private queue: Promise<unknown> = Promise.resolve();
-  private stop: (() => void) | null = null;
+  private stop: ((why: 'aborted' | 'output') => void) | null = null;
   private closed = false;
 
   /** `controlDir` is the host's side of `handle.control`; `name` has been made safe for a path. */
@@ -53,6 +53,11 @@ export class Shell {
     this.controlDir = path.join(controlDir, name);
     mkdirSync(this.controlDir, { recursive: true });
     this.cwd = handle.workspace;
+  }
+
+  /** Processes that its bash itself is made of. */
+  get ownProcesses(): readonly number[] {
+    return this.bash && !this.bash.ended ? this.bash.ownProcesses : [];
   }
 
   /** Runs a command after those before it. @throws RolloutError SandboxFailed when no bash can be had */
@@ -70,7 +75,7 @@ export class Shell {
 
   /** Ends what runs as a timeout would, without waiting for the time. */
   abort(): void {
-    this.stop?.();
+    this.stop?.('aborted');
   }
 
   /** No bash is started any more. */
@@ -95,10 +100,11 @@ export class Shell {
     output.push(Buffer.from(this.idle.finish().text));
     this.idle = new BoundedOutput(IDLE_BYTES);
     this.output = output;
+    bash.setReading(true);
     const running = bash.run(command);
     this.running = running;
-    const stopped = new Promise<'stopped'>((resolve) => {
-      this.stop = () => resolve('stopped');
+    const stopped = new Promise<'aborted' | 'output'>((resolve) => {
+      this.stop = resolve;
     });
     const first = (await within(Promise.race([running, stopped]), timeoutMs)) ?? 'timeout';
     this.stop = null;
@@ -118,7 +124,7 @@ export class Shell {
       exitCode: completion.status,
       timedOut: first === 'timeout',
       restarted,
-      limit: limitOfStatus(completion.status),
+      limit: first === 'output' ? 'output' : limitOfStatus(completion.status),
       output: { ...sizes, text: await this.withoutEcho(bash, text) },
       cwd: this.cwd,
       ms: performance.now() - started,
@@ -176,7 +182,7 @@ export class Shell {
         controlDir: this.controlDir,
         folder: this.folder,
         cwd: this.cwd,
-        onOutput: (bytes) => (this.output ?? this.idle).push(bytes),
+        onOutput: (bytes) => this.onOutput(bytes),
         onCompletion: () => {
           this.output = null;
         },
@@ -186,5 +192,14 @@ export class Shell {
     this.bash = bash;
     if (this.closed) await bash.kill();
     return bash;
+  }
+  private onOutput(bytes: Buffer): void {
+    if (this.output) {
+      this.output.push(bytes);
+      if (this.output.totalBytes > this.handle.spec.limits.outputBytes) this.stop?.('output');
+    } else {
+      this.idle.push(bytes);
+      if (!this.bash?.busy && this.idle.totalBytes > IDLE_BYTES) this.bash?.setReading(false);
+    }
   }
 }

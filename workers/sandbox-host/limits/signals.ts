@@ -1,16 +1,15 @@
-import type { z } from 'zod';
 import type { LimitHit } from '../../../contracts/sandbox.ts';
 
 /** Signals by which the kernel says that a limit was reached, and the limit. */
-const SIGNALS: Record<number, z.infer<typeof LimitHit>> = { 24: 'cpu', 25: 'disk' };
+const SIGNALS: Record<number, LimitHit> = { 24: 'cpu', 25: 'disk' };
 const NUMBERS: Record<string, number> = { SIGXCPU: 24, SIGXFSZ: 25 };
 
 /** The limit that a shell's status (128 + signal) tells of. */
-export function limitOfStatus(status: number | null): z.infer<typeof LimitHit> | null {
+export function limitOfStatus(status: number | null): LimitHit | null {
   return (status !== null && SIGNALS[status - 128]) || null;
 }
 
 /** The limit that the signal which ended a program tells of. */
-export function limitOfSignal(name: string | null): z.infer<typeof LimitHit> | null {
+export function limitOfSignal(name: string | null): LimitHit | null {
   return (name !== null && SIGNALS[NUMBERS[name] ?? 0]) || null;
 }

@@ -1,0 +1,262 @@
+import { readFileSync, statfsSync, statSync } from 'node:fs';
+import path from 'node:path';
+import type { Logger } from 'pino';
+import { messageOf } from '../../../contracts/failures.ts';
+import type { LimitHit } from '../../../contracts/sandbox.ts';
+import type { Backend, Handle } from '../backends/backend.ts';
+import { type ProcessInfo, processIds, processInfo, signal } from '../processes.ts';
+import { treeSize } from './disk.ts';
+import { Hits } from './hits.ts';
+import { bytesInFolders, folderIsFull, ownBytes } from './memory.ts';
+import { unlinkedBytes } from './unlinked.ts';
+
+/** Milliseconds between looks while a command runs, and while none does. */
+const BUSY_MS = 100;
+const IDLE_MS = 500;
+/** Milliseconds that a sandbox may stay at its limit of processes: longer, and it is a fork bomb. */
+const FORK_BOMB_MS = 1500;
+/** Milliseconds after which the disk is counted though nothing tells of writing, while commands run. */
+const RECOUNT_MS = 10_000;
+/** A look that takes long is followed by a pause of this many times its length. */
+const REST_FACTOR = 4;
+/** Parts of a limit that may be used up unseen before a closer look. */
+const UNSEEN_PARTS = 16;
+const UNSEEN_BYTES = 64 * 1024 ** 2;
+/** Rounds of stopping processes until none is new. */
+const STOP_ROUNDS = 20;
+/** Milliseconds after a kill at which what may have stopped with the killed is told to go on. */
+const CONTINUE_MS = [0, 50, 250, 1000, 5000];
+
+export interface SupervisorOptions {
+  readonly backend: Backend;
+  readonly handle: Handle;
+  /** The workspace on the host. */
+  readonly workspaceDir: string;
+  /** Processes that hold the shells: they go last. */
+  readonly shells: () => ReadonlySet<number>;
+  readonly logger: Pick<Logger, 'warn'>;
+}
+
+/**
+ * Keeps one sandbox within its limits by looking: works without any privilege. Looks are cheap; where they
+ * raise a suspicion, a closer one follows, which takes at most a fifth of the time however hostile the
+ * sandbox is. What is over a limit is killed, the largest first.
+ */
+export class Supervisor {
+  readonly hits = new Hits();
+  private readonly options: SupervisorOptions;
+  private timer: NodeJS.Timeout | undefined;
+  private stopped = false;
+  private commands = 0;
+  private atProcessLimitSince: number | null = null;
+  private readonly memory = new Rest();
+  private readonly disk = new Rest();
+  private shmemSeen = sharedMemory();
+  private diskSeen: { bytes: number; files: number; at: number };
+  private ranSinceCount = false;
+  private settling = false;
+  /** Above this the workspace is over its limit: grows when killing left it where it was. */
+  private ceiling: { bytes: number; files: number };
+
+  constructor(options: SupervisorOptions) {
+    this.options = options;
+    const { diskBytes, diskFiles } = options.handle.spec.limits;
+    this.ceiling = { bytes: diskBytes, files: diskFiles };
+    this.diskSeen = this.freeDisk();
+    this.schedule();
+  }
+
+  /** A command has begun; call the result when it has ended. */
+  begin(): () => LimitHit | null {
+    const started = performance.now();
+    if (this.commands++ === 0) this.schedule();
+    this.ranSinceCount = true;
+    return () => {
+      this.commands--;
+      if (folderIsFull(this.options.handle)) this.hits.record('disk');
+      return this.hits.since(started);
+    };
+  }
+
+  stop(): void {
+    this.stopped = true;
+    clearTimeout(this.timer);
+  }
+
+  private schedule(): void {
+    clearTimeout(this.timer);
+    if (this.stopped) return;
+    this.timer = setTimeout(
+      () => {
+        try {
+          this.look();
+        } catch (error) {
+          this.failed(error);
+        }
+        this.schedule();
+      },
+      this.commands > 0 ? BUSY_MS : IDLE_MS,
+    );
+    this.timer.unref();
+  }
+
+  private look(): void {
+    const { limits } = this.options.handle.spec;
+    const processes = this.cheapList();
+    const resident = processes.reduce((sum, { residentBytes }) => sum + residentBytes, 0);
+    const shmemGrew = sharedMemory() - this.shmemSeen > unseen(limits.memoryBytes);
+    if (resident + bytesInFolders(this.options.handle) > limits.memoryBytes || shmemGrew) {
+      this.memory.run(() => this.checkMemory(), this.failed);
+    }
+    this.checkProcesses(processes.reduce((sum, { threads }) => sum + threads, 0));
+    if (this.diskMayHaveGrown()) this.disk.run(() => this.checkDisk(), this.failed);
+  }
+
+  /** Process ids are the sandbox's own where it has a root of its own. */
+  private cheapList(): ProcessInfo[] {
+    const { backend, handle } = this.options;
+    if (handle.root === undefined) return backend.processes(handle);
+    const proc = path.join(handle.root, 'proc');
+    try {
+      return processIds(proc).flatMap((pid) => processInfo(pid, proc) ?? []);
+    } catch {
+      return []; // the sandbox has just ended
+    }
+  }
+
+  private async checkMemory(): Promise<void> {
+    const { backend, handle, workspaceDir } = this.options;
+    const { memoryBytes } = handle.spec.limits;
+    this.shmemSeen = sharedMemory();
+    const processes = backend.processes(handle);
+    const sized: { pid: number; bytes: number }[] = [];
+    for (const process of processes) sized.push({ pid: process.pid, bytes: await ownBytes(process) });
+    const unlinked = await unlinkedBytes(processes, statSync(workspaceDir).dev, this.countedDevices());
+    for (const each of sized) each.bytes += unlinked.holders.get(each.pid) ?? 0;
+    let total = sized.reduce((sum, { bytes }) => sum + bytes, 0) + bytesInFolders(handle);
+    if (total <= memoryBytes) return;
+    this.hit('memory');
+    for (const { pid, bytes } of sized.sort((a, b) => b.bytes - a.bytes)) {
+      if (total <= memoryBytes) break;
+      signal(pid, 'SIGKILL');
+      total -= bytes;
+    }
+  }
+
+  private checkProcesses(count: number): void {
+    const { processes } = this.options.handle.spec.limits;
+    // The kernel also counts those of ours that stand outside, waiting for programs inside.
+    if (count < processes - 2 - this.commands - this.options.shells().size) {
+      this.atProcessLimitSince = null;
+      return;
+    }
+    this.hits.record('processes');
+    this.atProcessLimitSince ??= performance.now();
+    const isBomb = performance.now() - this.atProcessLimitSince > FORK_BOMB_MS;
+    if (count <= processes * 1.1 && !isBomb) return;
+    this.hit('processes');
+    this.killCommands();
+    this.atProcessLimitSince = null;
+  }
+
+  private diskMayHaveGrown(): boolean {
+    const now = this.freeDisk();
+    const { bytes, files, at } = this.diskSeen;
+    const { diskBytes, diskFiles } = this.options.handle.spec.limits;
+    if (bytes - now.bytes > unseen(diskBytes) || files - now.files > diskFiles / UNSEEN_PARTS) return true;
+    return this.ranSinceCount && now.at - at > RECOUNT_MS;
+  }
+
+  private async checkDisk(): Promise<void> {
+    const { backend, handle, workspaceDir } = this.options;
+    const { diskBytes, diskFiles } = handle.spec.limits;
+    this.diskSeen = this.freeDisk();
+    this.ranSinceCount = this.commands > 0;
+    const size = await treeSize(backend, handle, workspaceDir);
+    if (this.stopped) return;
+    const { dev } = statSync(workspaceDir);
+    const unlinked = await unlinkedBytes(backend.processes(handle), dev, this.countedDevices());
+    const [bytes, files] = [size.bytes + unlinked.disk, size.files];
+    if (bytes <= diskBytes && files <= diskFiles) this.ceiling = { bytes: diskBytes, files: diskFiles };
+    if (bytes <= this.ceiling.bytes && files <= this.ceiling.files) return;
+    // What has been written stays: the next command may be the one that removes it. Only growth is stopped.
+    this.ceiling = { bytes: Math.max(bytes, diskBytes), files: Math.max(files, diskFiles) };
+    this.settling = !this.settling;
+    if (!this.settling) return; // written between the last count and the kill
+    this.hit('disk');
+    this.killCommands();
+  }
+
+  private freeDisk() {
+    const { bfree, bsize, ffree } = statfsSync(this.options.workspaceDir);
+    return { bytes: bfree * bsize, files: ffree, at: performance.now() };
+  }
+
+  private countedDevices(): Set<number> {
+    const { root, memoryFolders = [] } = this.options.handle;
+    return new Set(memoryFolders.map((folder) => statSync(path.join(root ?? '/', folder)).dev));
+  }
+
+  /** Kills all but the shells: first stopped, so that none forks away. */
+  private killCommands(): void {
+    const { backend, handle, shells } = this.options;
+    const stopped = new Map<number, ProcessInfo>();
+    for (let round = 0; round < STOP_ROUNDS; round++) {
+      const spared = shells();
+      const fresh = backend.processes(handle).filter(({ pid }) => !spared.has(pid) && !stopped.has(pid));
+      if (fresh.length === 0) break;
+      for (const info of fresh) {
+        signal(info.pid, 'SIGSTOP');
+        stopped.set(info.pid, info);
+      }
+    }
+    for (const pid of stopped.keys()) signal(pid, 'SIGKILL');
+    // What waits outside for a program inside (nsenter) stops itself when that stops, at its own time.
+    const waiting = [...new Set([...stopped.values()].map(({ parent }) => parent))]
+      .filter((pid) => !stopped.has(pid))
+      .flatMap((pid) => processInfo(pid) ?? []);
+    for (const delay of CONTINUE_MS) setTimeout(() => waiting.forEach(resume), delay).unref();
+  }
+
+  private readonly failed = (error: unknown): void => {
+    if (this.stopped) return; // the sandbox ended under the look
+    const { handle, logger } = this.options;
+    logger.warn({ sandbox: handle.sandboxId, problem: messageOf(error) }, 'limits could not be checked');
+  };
+
+  private hit(limit: LimitHit): void {
+    this.hits.record(limit);
+    this.options.logger.warn({ sandbox: this.options.handle.sandboxId, limit }, 'a sandbox is over a limit');
+  }
+}
+
+function resume({ pid, startTicks }: ProcessInfo): void {
+  if (processInfo(pid)?.startTicks === startTicks) signal(pid, 'SIGCONT');
+}
+
+/** Runs one look at a time, and lets it rest in proportion to what it took. */
+class Rest {
+  private next = 0;
+
+  run(look: () => Promise<void>, failed: (error: unknown) => void): void {
+    const started = performance.now();
+    if (started < this.next) return;
+    this.next = Number.POSITIVE_INFINITY;
+    look()
+      .catch(failed)
+      .finally(() => {
+        const now = performance.now();
+        this.next = now + Math.min((now - started) * REST_FACTOR, 60_000);
+      });
+  }
+}
+
+function unseen(limit: number): number {
+  return Math.min(UNSEEN_BYTES, limit / UNSEEN_PARTS);
+}
+
+/** Bytes of shared memory on the whole machine. */
+function sharedMemory(): number {
+  const kib = /^Shmem: +([0-9]+) kB/m.exec(readFileSync('/proc/meminfo', 'latin1'))?.[1];
+  return Number(kib ?? 0) * 1024;
+}
