@@ -55,11 +55,18 @@ export const ConfigSchema = z.strictObject({
         .string()
         .optional()
         .describe('GGUF file for the embedded server; the one that the set-up brought if not set.'),
+      firstByteSeconds: z
+        .number()
+        .gt(0)
+        .default(300)
+        .describe(
+          'Seconds that a request may wait for its first byte; a busy server lets requests wait their turn.',
+        ),
       idleSeconds: z
         .number()
         .gt(0)
         .default(60)
-        .describe('Seconds without a byte from a server after which a request has failed.'),
+        .describe('Seconds without a byte after the first one after which a request has failed.'),
     })
     .prefault({}),
   sandbox: z

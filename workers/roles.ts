@@ -10,6 +10,7 @@ import { SandboxClient } from '../activities/sandbox/client.ts';
 import { TrajectoryStore } from '../activities/trajectory/store.ts';
 import type { Config } from '../config/load.ts';
 import { temporalConnection } from '../config/temporal-connection.ts';
+import { loadTools } from '../config/tools.ts';
 import { evalQueue, initQueue, runQueue, WORKFLOW_QUEUE } from '../contracts/queues.ts';
 import { SandboxAdmission } from './admission.ts';
 import { sandboxHostAddress } from './sandbox-host/address.ts';
@@ -32,7 +33,10 @@ export async function makeWorkers(config: Config, roles: readonly Role[]): Promi
   const handlers = await loadHandlers(config.workers.handlers);
   const store = new TrajectoryStore(config.derived.storeFolder);
   const sandboxes = new SandboxClient(sandboxHostAddress(config.derived.stateFolder));
-  const policies = new LlmServers(config.llm.servers, { idleMs: config.llm.idleSeconds * 1000 });
+  const policies = new LlmServers(config.llm.servers, {
+    firstByteMs: config.llm.firstByteSeconds * 1000,
+    idleMs: config.llm.idleSeconds * 1000,
+  });
   const shared: Omit<WorkerOptions, 'taskQueue'> = {
     connection,
     namespace,
@@ -55,7 +59,7 @@ export async function makeWorkers(config: Config, roles: readonly Role[]): Promi
       Worker.create({
         ...shared,
         taskQueue: initQueue(),
-        activities: makeInitActivities({ handlers, sandboxes }),
+        activities: makeInitActivities({ handlers, sandboxes, host: loadTools() }),
         tuner: {
           workflowTaskSlotSupplier: { type: 'fixed-size', numSlots: 2 },
           activityTaskSlotSupplier: new SandboxAdmission(sandboxes, config.workers.initSlots),
