@@ -1,17 +1,16 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { appendFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { appendFileSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { promisify } from 'node:util';
 import { PROJECT_ROOT } from '../../config/tools.ts';
 import { buildImage } from '../../workers/sandbox-host/images/build.ts';
 import { localReferences } from '../../workers/sandbox-host/images/source.ts';
-import { processIds, processInfo } from '../../workers/sandbox-host/processes.ts';
 import { Box, failure, startHost, temporaryFolder } from '../sandbox/support.ts';
 import { APPTAINER, WITHOUT_APPTAINER } from '../support/apptainer.ts';
 import { writeOciArchive } from './oci.ts';
-import { makeRoot } from './support.ts';
+import { helpersOf, makeRoot } from './support.ts';
 
 test('images', { skip: WITHOUT_APPTAINER }, async (t) => {
   const folder = temporaryFolder(t);
@@ -37,7 +36,6 @@ test('images', { skip: WITHOUT_APPTAINER }, async (t) => {
         [path.basename(images[0].path), `${path.basename(images[0].path)}.lock`].sort(),
       );
 
-      const before = helpers();
       const box = await Box.create(client, { image: images[0].path });
       assert.equal((await box.exec(['cat', '/etc/release-of-the-image'])).stdout.text, 'of the image\n');
       assert.equal((await box.exec(['ls', '/usr/local'])).exitCode, 2);
@@ -49,9 +47,9 @@ test('images', { skip: WITHOUT_APPTAINER }, async (t) => {
       await client.writeFile(box.info.sandboxId, { fence: box.info.fence, path: 'a', content: 'eA==' });
       const status = await box.exec(['grep', 'CapEff', '/proc/self/status']);
       assert.match(status.stdout.text, /\t0+\n$/);
-      assert.ok(helpers().length > before.length); // FUSE shows the image
+      assert.equal(helpersOf(images[0].path).length, 1);
       await box.release();
-      assert.deepEqual(helpers(), before);
+      assert.deepEqual(helpersOf(images[0].path), []);
     },
   );
 
@@ -143,19 +141,3 @@ From: base.tar:latest
   inner /x`;
   assert.deepEqual(localReferences(definition), ['a.txt', 'sub/', 'base.tar']);
 });
-
-/** FUSE helpers of this machine that live. */
-function helpers(): number[] {
-  return processIds().filter((pid) => {
-    const info = processInfo(pid);
-    return info !== null && !info.zombie && /^(squashfuse(_ll)?|fuse-overlayfs)$/.test(nameOf(pid));
-  });
-}
-
-function nameOf(pid: number): string {
-  try {
-    return readFileSync(`/proc/${pid}/comm`, 'utf8').trim();
-  } catch {
-    return ''; // it has ended
-  }
-}

@@ -3,9 +3,9 @@ import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import path from 'node:path';
 import test from 'node:test';
-import { processIds } from '../../workers/sandbox-host/processes.ts';
 import { Box, startHost, temporaryFolder } from '../sandbox/support.ts';
 import { WITHOUT_APPTAINER } from '../support/apptainer.ts';
+import { processesWith } from './support.ts';
 
 test('what runs in apptainer', { skip: WITHOUT_APPTAINER }, async (t) => {
   for (const name of ['ROLLOUT_TEST_SECRET', 'APPTAINERENV_LEAK', 'SINGULARITYENV_LEAK', 'APPTAINER_BIND']) {
@@ -57,12 +57,12 @@ test('what runs in apptainer', { skip: WITHOUT_APPTAINER }, async (t) => {
   });
 
   await t.test('writes elsewhere in memory, within bounds, and its neighbour sees none of it', async () => {
-    const small = await Box.create(client, { limits: { memoryBytes: 256 * 1024 ** 2 } });
+    const small = await Box.create(client, { limits: { memoryBytes: 64 * 1024 ** 2 } });
     assert.equal((await bash('echo mine > /file; echo mine > /tmp/file; cat /file')).stdout.text, 'mine\n');
     assert.match((await small.exec(['ls', '/', '/tmp'])).stdout.text, /^((?!file).)*$/s);
     for (const file of ['/tmp/big', '/big', '/dev/big', '/dev/shm/big']) {
-      const filled = await small.exec(['dd', 'if=/dev/zero', `of=${file}`, 'bs=1M', 'count=200']);
-      assert.equal(filled.exitCode, 1, file);
+      const filled = await small.exec(['dd', 'if=/dev/zero', `of=${file}`, 'bs=1M', 'count=64']);
+      assert.notEqual(filled.exitCode, 0, file);
       await small.exec(['rm', '-f', file]);
     }
     await small.release();
@@ -127,18 +127,6 @@ test('ended or killed, an apptainer sandbox leaves nothing', { skip: WITHOUT_APP
   await Promise.all(boxes.map((box) => box.release()));
   assert.deepEqual(readdirSync(path.join(stateDir, 'host', 'sandboxes')), []);
   assert.deepEqual(readdirSync(path.join(stateDir, 'host', 'shared', 'apptainer', 'stage')), []);
-  const left = processIds().filter((pid) => {
-    const words = ['environ', 'cmdline'].map((name) => read(`/proc/${pid}/${name}`)).join('\0');
-    return boxes.some(({ info }) => words.includes(info.sandboxId));
-  });
-  assert.deepEqual(left, []);
-  assert.doesNotMatch(read('/proc/self/mounts'), new RegExp(stateDir));
+  for (const { info } of boxes) assert.deepEqual(processesWith(info.sandboxId), []);
+  assert.doesNotMatch(readFileSync('/proc/self/mounts', 'utf8'), new RegExp(stateDir));
 });
-
-function read(file: string): string {
-  try {
-    return readFileSync(file, 'utf8');
-  } catch {
-    return ''; // the process has ended
-  }
-}

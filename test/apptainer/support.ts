@@ -4,12 +4,17 @@ import {
   cpSync,
   existsSync,
   mkdirSync,
+  readdirSync,
+  readFileSync,
   realpathSync,
+  type Stats,
+  statSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
 import path from 'node:path';
 import { findProgram } from '../../config/programs.ts';
+import { processIds, processInfo } from '../../workers/sandbox-host/processes.ts';
 
 const PROGRAMS =
   'bash sh ls cat env id mkdir readlink dirname mktemp chmod mv head stat sleep true touch rm dd grep pgrep find';
@@ -36,4 +41,42 @@ function copyLibrary(root: string, library: string): void {
   const target = path.join(root, library);
   mkdirSync(path.dirname(target), { recursive: true });
   copyFileSync(realpathSync(library), target);
+}
+
+/** Live FUSE helpers that show this image. */
+export function helpersOf(image: string): number[] {
+  const { dev, ino } = statSync(image);
+  return alive().filter((pid) => {
+    if (!read(pid, 'comm').startsWith('squashfuse')) return false;
+    return openFiles(pid).some((file) => file.dev === dev && file.ino === ino);
+  });
+}
+
+/** Live processes, but this one, in whose environment, arguments or mounts `text` appears. */
+export function processesWith(text: string): number[] {
+  const others = alive().filter((pid) => pid !== process.pid);
+  return others.filter((pid) =>
+    ['environ', 'cmdline', 'mountinfo'].some((name) => read(pid, name).includes(text)),
+  );
+}
+
+function openFiles(pid: number): Stats[] {
+  try {
+    const folder = `/proc/${pid}/fd`;
+    return readdirSync(folder).map((fd) => statSync(`${folder}/${fd}`));
+  } catch {
+    return []; // it has ended
+  }
+}
+
+function alive(): number[] {
+  return processIds().filter((pid) => processInfo(pid)?.zombie === false);
+}
+
+function read(pid: number, name: string): string {
+  try {
+    return readFileSync(`/proc/${pid}/${name}`, 'utf8');
+  } catch {
+    return ''; // it has ended
+  }
 }
