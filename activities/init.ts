@@ -7,14 +7,17 @@ import type { HandlerRegistry } from './handlers/registry.ts';
 import { withHeartbeat } from './heartbeat.ts';
 import { bindSandbox } from './sandbox/bound.ts';
 import type { SandboxClient } from './sandbox/client.ts';
+import type { Tool, ToolHost } from './tools/tool.ts';
 
 export interface InitDependencies {
   readonly handlers: HandlerRegistry;
   readonly sandboxes: SandboxClient;
+  /** What this host has for tools. */
+  readonly host: ToolHost;
 }
 
 /** The init stage: a sandbox on this host, prepared by the task's handler. */
-export function makeInitActivities({ handlers, sandboxes }: InitDependencies): InitActivities {
+export function makeInitActivities({ handlers, sandboxes, host }: InitDependencies): InitActivities {
   return {
     init: (input) =>
       atEdge('HandlerFailed', () =>
@@ -33,7 +36,7 @@ export function makeInitActivities({ handlers, sandboxes }: InitDependencies): I
         rolloutId: request.rolloutId,
         workflowRunId: Context.current().info.workflowExecution?.runId as string,
         attempt,
-        spec: SandboxSpec.parse(handler.sandbox?.(data) ?? {}),
+        spec: specFor(handler.sandbox?.(data) ?? {}, handler.tools(data), host),
       },
       signal,
     );
@@ -54,4 +57,14 @@ export function makeInitActivities({ handlers, sandboxes }: InitDependencies): I
       ms: Date.now() - started,
     };
   }
+}
+
+/** The handler's sandbox, with what the tools need. Where both name a variable, the handler is right. */
+function specFor(asked: Partial<SandboxSpec>, tools: readonly Tool[], host: ToolHost): SandboxSpec {
+  const added = tools.map((tool) => tool.sandbox?.(host) ?? {});
+  return SandboxSpec.parse({
+    ...asked,
+    binds: [...(asked.binds ?? []), ...added.flatMap(({ binds }) => binds ?? [])],
+    environment: Object.assign({}, ...added.map(({ environment }) => environment), asked.environment),
+  });
 }

@@ -13,6 +13,7 @@ import type { HandlerRegistry } from './handlers/registry.ts';
 import { withHeartbeat } from './heartbeat.ts';
 import { type BoundSandbox, bindSandbox } from './sandbox/bound.ts';
 import type { SandboxClient } from './sandbox/client.ts';
+import { finalAnswer } from './tools/finish.ts';
 import type { Tool } from './tools/tool.ts';
 import { messagesOf } from './trajectory/assemble.ts';
 import type { AttemptKey, TrajectoryStore } from './trajectory/store.ts';
@@ -191,13 +192,14 @@ class Run {
     if (ledger.records.at(-1)?.kind !== 'end') {
       const messages = messagesOf(ledger.records);
       const last = messages.filter((message) => message.role === 'assistant').at(-1);
+      const answer = finalAnswer(ledger.records) ?? last?.content ?? null;
       const sandbox = bindSandbox(sandboxes, info, AbortSignal.timeout(60_000));
       const outcome =
         end === 'aborted'
           ? {}
-          : ((await this.handlerOutcome(() => handler.outcome?.({ task: data, sandbox, messages }))) ?? {
-              answer: last?.content ?? null,
-            });
+          : ((await this.handlerOutcome(() =>
+              handler.outcome?.({ task: data, sandbox, messages, answer }),
+            )) ?? { answer });
       await ledger.append({ kind: 'end', ended: end, outcome });
     }
     await store.putLedger(key, ledger.records);

@@ -25,6 +25,8 @@ export const ToolResult = z.object({
   /** What the model is shown. */
   text: z.string(),
   ms: z.number().min(0),
+  /** True if the agent is done with this call. */
+  ends: z.literal(true).optional(),
 });
 export type ToolResult = z.infer<typeof ToolResult>;
 

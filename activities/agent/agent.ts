@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import { RolloutError } from '../../contracts/failures.ts';
-import type { LedgerEnd, LedgerSampled } from '../../contracts/ledger.ts';
+import type { LedgerEnd, LedgerObserved, LedgerSampled } from '../../contracts/ledger.ts';
 import type { Generated, GenerateRequest } from '../../contracts/llm.ts';
 import type { Limits, Sampling } from '../../contracts/request.ts';
 import type { ToolCall, ToolResult } from '../../contracts/tools.ts';
@@ -44,7 +44,7 @@ export type AgentEnd = LedgerEnd['ended'];
 
 /**
  * The tool-calling loop: sample a turn, record it, run its tools, record what they said, and so on until the
- * model calls no tool or a limit is reached. A loop that finds records in its ledger goes on after the last
+ * model calls no tool or one that ends it, or a limit is reached. A loop that finds records in its ledger goes on after the last
  * one; a tool call that ended is never run again.
  */
 export class Agent {
@@ -99,19 +99,32 @@ export class Agent {
 
   /** Runs the tools of the last turn unless that is done; says how the agent ended if it called none. */
   private async actOnLastTurn(): Promise<AgentEnd | undefined> {
-    const { ledger, policy, limits } = this.options;
+    const { ledger, policy } = this.options;
     const last = ledger.records.at(-1);
     if (last?.kind === 'end') return last.ended;
+    if (last?.kind === 'observed') return this.endOfTurn(last);
     if (last?.kind !== 'sampled' || last.finish === 'abort') return undefined;
     if (last.calls.length === 0) return last.finish === 'length' ? this.endAtLength() : 'finished';
     const results: ToolResult[] = [];
-    for (const call of last.calls) results.push(await this.answer(call));
+    for (const call of last.calls) {
+      const done = results.some((result) => result.ends);
+      results.push(
+        done ? refusal(call, 'Not run: the call before it ended the task.') : await this.answer(call),
+      );
+    }
     if (this.options.stop.cause) return this.endOfStop();
     const messages: ChatMessage[] = results.map((result) => ({ role: 'tool', content: result.text }));
     const deltaIds = await policy.renderDelta(last.ids, messages);
-    await ledger.append({ kind: 'observed', turn: last.turn, results, messages, deltaIds });
+    const observed: LedgerObserved = { kind: 'observed', turn: last.turn, results, messages, deltaIds };
+    await ledger.append(observed);
     this.sequence.appendObserved(deltaIds);
-    return this.turns >= limits.maxTurns ? 'turns' : undefined;
+    return this.endOfTurn(observed);
+  }
+
+  /** How the agent ended with a turn whose tools have run, if it did. */
+  private endOfTurn({ results }: LedgerObserved): AgentEnd | undefined {
+    if (results.some((result) => result.ends)) return 'finished';
+    return this.turns >= this.options.limits.maxTurns ? 'turns' : undefined;
   }
 
   /** A turn that was cut and called nothing: by the context if that is full, else by a token limit. */
@@ -122,8 +135,7 @@ export class Agent {
   private async answer(call: ToolCall): Promise<ToolResult> {
     const tool = this.options.tools.find((candidate) => candidate.spec.name === call.tool);
     if (call.status !== 'ok' || !tool) {
-      const text = call.problem ?? `There is no tool called ${call.tool}.`;
-      return { callId: call.callId, tool: call.tool, status: 'refused', exitCode: null, text, ms: 0 };
+      return refusal(call, call.problem ?? `There is no tool called ${call.tool}.`);
     }
     return this.options.runTool(tool, call);
   }
@@ -221,4 +233,9 @@ export class Agent {
         throw new RolloutError('Internal', 'stopped without a cause');
     }
   }
+}
+
+/** The result of a call that is not run. */
+function refusal({ callId, tool }: ToolCall, text: string): ToolResult {
+  return { callId, tool, status: 'refused', exitCode: null, text, ms: 0 };
 }

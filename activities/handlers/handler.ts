@@ -16,6 +16,8 @@ export interface OutcomeContext<T> {
   readonly task: T;
   readonly sandbox: BoundSandbox;
   readonly messages: readonly ChatMessage[];
+  /** What the agent gave to `finish`, else the last thing it said. */
+  readonly answer: string | null;
 }
 
 /** What `evaluate` may use. The agent's sandbox is gone by then. */
@@ -47,7 +49,7 @@ export interface AgentHandler<T = unknown> {
   prompt(task: T): Promise<ChatMessage[]>;
   /** Prepares the sandbox. Default: nothing to prepare. */
   init?(context: InitContext<T>): Promise<void>;
-  /** What the grader needs of the finished run, a few kilobytes of JSON. Default: the last assistant message. */
+  /** What the grader needs of the finished run, a few kilobytes of JSON. Default: `{answer}`. */
   outcome?(context: OutcomeContext<T>): Promise<Record<string, unknown>>;
   /** Grades. Throwing means that the grader failed, which is never a reward. */
   evaluate(context: EvaluateContext<T>): Promise<Reward>;

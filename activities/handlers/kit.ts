@@ -6,7 +6,9 @@ export type { ChatMessage, Reward } from '../../contracts/trajectory.ts';
 export type { BoundSandbox } from '../sandbox/bound.ts';
 export { bash } from '../tools/bash.ts';
 export { editor } from '../tools/editor.ts';
-export type { Tool, ToolContext, ToolOutcome } from '../tools/tool.ts';
+export { finish } from '../tools/finish.ts';
+export { ipython } from '../tools/ipython.ts';
+export type { Tool, ToolContext, ToolHost, ToolOutcome } from '../tools/tool.ts';
 export {
   type AgentHandler,
   defineHandler,

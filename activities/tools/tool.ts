@@ -1,3 +1,4 @@
+import type { SandboxSpec } from '../../contracts/sandbox.ts';
 import type { ToolResult, ToolSpec } from '../../contracts/tools.ts';
 import type { BoundSandbox } from '../sandbox/bound.ts';
 
@@ -9,11 +10,19 @@ export interface ToolContext {
 }
 
 /** What a tool returns; the loop adds the rest of the ToolResult. */
-export type ToolOutcome = Pick<ToolResult, 'status' | 'exitCode' | 'text'>;
+export type ToolOutcome = Pick<ToolResult, 'status' | 'exitCode' | 'text' | 'ends'>;
+
+/** What a host has for tools. */
+export interface ToolHost {
+  /** Absolute path of the set-up's Python, which is of a virtual environment and has ipykernel. */
+  readonly python: string;
+}
 
 /** Something the agent can call. */
 export interface Tool {
   readonly spec: ToolSpec;
+  /** What it must find in the sandbox, on a host that has these things. Default: nothing more than the handler. */
+  sandbox?(host: ToolHost): Partial<Pick<SandboxSpec, 'binds' | 'environment'>>;
   /** The arguments have been checked against the spec's schema. Throwing fails the run, not the call. */
   run(args: Record<string, unknown>, context: ToolContext): Promise<ToolOutcome>;
 }

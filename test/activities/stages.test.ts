@@ -15,6 +15,7 @@ import { makeInitActivities } from '../../activities/init.ts';
 import { LlmServers } from '../../activities/llm/servers.ts';
 import { makeRunActivities } from '../../activities/run.ts';
 import { readTrajectory, TrajectoryStore } from '../../activities/trajectory/store.ts';
+import { loadTools } from '../../config/tools.ts';
 import { recordIdentity, recordTimings } from '../../contracts/record.ts';
 import { RolloutRequest } from '../../contracts/request.ts';
 import type { ConcludeInput, Placement, RunReport } from '../../contracts/stages.ts';
@@ -61,7 +62,7 @@ async function stages(t: TestContext, policy: Policy = letterPolicy({ replies })
   const workflowExecution = { workflowId: request.rolloutId, runId: RUN_ID };
   const env = new MockActivityEnvironment({ heartbeatTimeoutMs: 30_000, workflowExecution });
   const inActivity = <R>(work: () => Promise<R>) => env.run(work) as Promise<R>;
-  const { init } = makeInitActivities({ handlers, sandboxes });
+  const { init } = makeInitActivities({ handlers, sandboxes, host: loadTools() });
   const { run } = makeRunActivities({ handlers, sandboxes, policies, parser: fenced, store });
   const { evaluate, conclude } = makeEvaluateActivities({ handlers, store });
   const { abort, release } = makeControlActivities({ sandboxes, store });
@@ -197,6 +198,7 @@ test('a task that does not fit its schema, or an unknown handler, is no failure 
   const { init } = makeInitActivities({
     handlers: new HandlerRegistry([write as never]),
     sandboxes: s.sandboxes,
+    host: loadTools(),
   });
   const withTask = (task: Task) => s.inActivity(() => init({ request: { ...request, task }, attempt: 1 }));
   await assert.rejects(withTask({ handler: 'write', id: 'x', data: {} }), failsAs('InvalidTask', /content/));

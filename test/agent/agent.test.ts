@@ -68,6 +68,7 @@ async function play(given: Play) {
         exitCode: 0,
         text: `<${call.arguments.text}>`,
         ms: 0,
+        ...(call.arguments.text === 'finish' ? { ends: true } : {}),
       };
     },
     progress: () => {},
@@ -110,6 +111,28 @@ test('a worker that dies before any record goes on to the same tokens, and repea
       [],
     );
   }
+});
+
+test('a call that ends the task is the last that runs, and the last turn, also after a death', async () => {
+  const ending = ['```echo\none\n```', '```echo\nfinish\n```\n```echo\nlate\n```', 'never sampled'];
+  const undisturbed = await play({ replies: ending });
+  assert.equal(await undisturbed.end, 'finished');
+  assert.deepEqual(undisturbed.ran, ['0.0', '1.0']);
+  const last = undisturbed.records.at(-1);
+  assert.deepEqual(last?.kind === 'observed' && last.results.map(({ status }) => status), ['ok', 'refused']);
+  for (let kept = 1; kept <= undisturbed.records.length; kept++) {
+    const again = await play({ replies: ending, records: undisturbed.records.slice(0, kept) });
+    assert.equal(await again.end, 'finished');
+    assert.deepEqual(comparable(again.records), comparable(undisturbed.records));
+  }
+});
+
+test('a run that died at its last turn samples no other', async () => {
+  const undisturbed = await play({ replies, limits: { maxTurns: 1 } });
+  assert.equal(await undisturbed.end, 'turns');
+  const again = await play({ replies, limits: { maxTurns: 1 }, records: [...undisturbed.records] });
+  assert.equal(await again.end, 'turns');
+  assert.equal(again.records.length, undisturbed.records.length);
 });
 
 test('a turn that is aborted keeps its tokens and is finished by the next run', async () => {
