@@ -105,6 +105,9 @@ test('the kernel', async (t) => {
       assert.match(outcome.text, /^part\n[\s\S]*\[interrupted after 0\.7 s\]$/, code);
       await expect('kept', "'yes'");
     }
+    const flood = await run('while True: print("x" * 1000)', 700);
+    assert.match(flood.text, /^x{1000}\n[\s\S]*characters left out[\s\S]*\[interrupted after 0\.7 s\]$/);
+    await expect('kept', "'yes'");
     await until(async () => (await running('^sleep 100')) === '0', 'the programs are gone');
   });
 
