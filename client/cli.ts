@@ -8,6 +8,7 @@ import { doctorCommand } from './commands/doctor.ts';
 import { handlersCommand } from './commands/handlers.ts';
 import { imageCommand } from './commands/image.ts';
 import { cancelCommand, configCommand, listCommand, showCommand } from './commands/inspect.ts';
+import { leaksCommand } from './commands/leaks.ts';
 import { runCommand } from './commands/run.ts';
 import { upCommand } from './commands/up.ts';
 import { makeOutput, type Output } from './output.ts';
@@ -115,9 +116,12 @@ export async function main(argv: readonly string[]): Promise<number> {
   add('handlers', 'list the kinds of task with their schema', (config, output) =>
     handlersCommand(config, output),
   );
-  add('doctor', 'which ways to isolate work on this machine, and what each guarantees', (config, output) =>
-    doctorCommand(config, output),
-  );
+  add(
+    'doctor',
+    'which ways to isolate work on this machine, and what each guarantees',
+    (config, output, _args, flags) =>
+      flags.leaks ? leaksCommand(config, output) : doctorCommand(config, output),
+  ).option('--leaks', 'look for what sandboxes that have ended left behind instead');
   add(
     'image <action> <source>',
     'build: make an image for sandboxes from a definition, an OCI or Docker archive or a folder',

@@ -89,6 +89,23 @@ export const ConfigSchema = z.strictObject({
         'Name of this machine among the hosts of one Temporal server; its host name if not set.',
       ),
       capacity: z.int().min(1).max(10_000).default(16).describe('Sandboxes at once on this host.'),
+      silentSeconds: z
+        .number()
+        .min(1)
+        .default(900)
+        .describe(
+          'Seconds without a word about a sandbox before its rollout is looked up, and it is reaped if over.',
+        ),
+      unknownSeconds: z
+        .number()
+        .min(1)
+        .default(86_400)
+        .describe('Seconds that a silent sandbox is kept while Temporal cannot be asked.'),
+      ledgerSeconds: z
+        .number()
+        .min(1)
+        .default(604_800)
+        .describe('Seconds that the host keeps its copy of a ledger after the last record.'),
     })
     .prefault({}),
   workers: z

@@ -11,14 +11,15 @@ import type {
   SandboxInfo,
   WatchEvent,
 } from '../../contracts/sandbox.ts';
+import { AUDIT_TIMES, Audit } from './audit.ts';
 import type { Backend, Handle } from './backends/backend.ts';
 import { makeBackend } from './backends/choose.ts';
 import { Fences } from './fences.ts';
 import { type AttemptId, Attempts, refuse } from './ledger/attempts.ts';
 import { Ledger } from './ledger/ledger.ts';
-import { clearLeftOvers, recordAnchors, takeOwnership } from './left-overs.ts';
+import { clearLeftOvers, recordAnchors, removeTree, takeOwnership } from './left-overs.ts';
 import type { SandboxHostOptions } from './options.ts';
-import { type HostPaths, hostPaths } from './paths.ts';
+import { type HostPaths, hostPaths, sandboxPrefix } from './paths.ts';
 import { Sandbox } from './sandbox.ts';
 
 /** The sandboxes of one machine. Knows nothing of how it is called. */
@@ -27,6 +28,8 @@ export class SandboxHost {
   readonly paths: HostPaths;
   private readonly backend: Backend;
   private readonly fences: Fences;
+  /** Looks for what rollouts left behind, by itself or when asked. */
+  readonly audit: Audit;
   private readonly sandboxes = new Map<string, Sandbox>();
   /** The newest sandbox of each rollout. */
   private readonly byRollout = new Map<string, Sandbox>();
@@ -39,6 +42,15 @@ export class SandboxHost {
     this.paths = paths;
     this.backend = backend;
     this.fences = new Fences(paths.epoch);
+    this.audit = new Audit({
+      isOpen: options.isOpen ?? (async () => 'unknown'),
+      times: { ...AUDIT_TIMES, ...options.audit },
+      sandboxes: () => [...this.sandboxes.values()],
+      reap: (sandboxId) => this.release(sandboxId),
+      ledgersDir: paths.ledgers,
+      logger: options.logger,
+    });
+    this.audit.start();
   }
 
   /**
@@ -128,6 +140,7 @@ export class SandboxHost {
   /** Ends all sandboxes. */
   async close(): Promise<void> {
     this.closed = true;
+    this.audit.stop();
     await Promise.allSettled(this.turns.values()); // those who asked have the errors
     const message = 'the sandbox host stops';
     await Promise.all(
@@ -150,7 +163,7 @@ export class SandboxHost {
       throw new RolloutError('SandboxFailed', `host ${host} is full: it has ${capacity} sandboxes`);
     }
     this.beingMade++;
-    const sandboxId = `sb-${randomBytes(8).toString('hex')}`;
+    const sandboxId = sandboxPrefix(this.paths.root) + randomBytes(8).toString('hex');
     const folder = path.join(this.paths.sandboxes, sandboxId);
     const [workspaceDir, controlDir] = [path.join(folder, 'workspace'), path.join(folder, 'control')];
     let handle: Handle | undefined;
@@ -166,7 +179,7 @@ export class SandboxHost {
       return new Sandbox({ ...parts, folder, workspaceDir, controlDir });
     } catch (error) {
       if (handle) await this.backend.destroy(handle);
-      await rm(folder, { recursive: true, force: true });
+      await removeTree(folder);
       if (error instanceof RolloutError) throw error;
       throw new RolloutError('SandboxFailed', messageOf(error), { cause: error });
     } finally {

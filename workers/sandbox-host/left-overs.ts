@@ -83,12 +83,14 @@ export async function removeTree(folder: string): Promise<void> {
   if (!ok) throw new Error(message);
 }
 
-function isAlive(name: ProcessName): boolean {
+/** True if this very process still runs. */
+export function isAlive(name: ProcessName): boolean {
   const info = processInfo(name.pid);
   return info !== null && !info.zombie && info.startTicks === name.startTicks;
 }
 
-function readNames(text: string): ProcessName[] {
+/** The processes recorded in a file's text. */
+export function readNames(text: string): ProcessName[] {
   try {
     return JSON.parse(text) as ProcessName[];
   } catch {

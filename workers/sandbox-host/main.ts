@@ -1,3 +1,4 @@
+import { Client } from '@temporalio/client';
 import { NativeConnection, Runtime, Worker } from '@temporalio/worker';
 import { makeControlActivities } from '../../activities/control.ts';
 import { SandboxClient } from '../../activities/sandbox/client.ts';
@@ -10,6 +11,7 @@ import { messageOf } from '../../contracts/failures.ts';
 import { controlQueue } from '../../contracts/queues.ts';
 import { makeLogger, temporalLogger } from '../log.ts';
 import { announceReady, runUntilStopped } from '../process.ts';
+import { lookUpIn } from './lookup.ts';
 import { startSandboxHost } from './server.ts';
 
 /** Entry of the sandbox host's process: its API on a Unix socket, and its control queue. */
@@ -18,6 +20,8 @@ async function main(): Promise<void> {
   const log = makeLogger('sandbox-host', config.log.level);
   Runtime.install({ logger: temporalLogger(log), shutdownSignals: [] });
   const { host } = config.derived;
+  const { connectionOptions, namespace } = temporalConnection(config);
+  const connection = await NativeConnection.connect(connectionOptions);
   const server = await startSandboxHost({
     stateDir: config.derived.stateFolder,
     host,
@@ -26,10 +30,14 @@ async function main(): Promise<void> {
     bwrapPath: loadTools().bwrap,
     apptainerPath: apptainerProgram(config),
     image: config.sandbox.image,
+    audit: {
+      silentMs: config.sandbox.silentSeconds * 1000,
+      unknownMs: config.sandbox.unknownSeconds * 1000,
+      ledgerMs: config.sandbox.ledgerSeconds * 1000,
+    },
+    isOpen: lookUpIn(new Client({ connection, namespace })),
     logger: log,
   });
-  const { connectionOptions, namespace } = temporalConnection(config);
-  const connection = await NativeConnection.connect(connectionOptions);
   const sandboxes = new SandboxClient(server);
   const worker = await Worker.create({
     connection,

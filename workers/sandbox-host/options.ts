@@ -1,5 +1,6 @@
 import type { Logger } from 'pino';
 import type { SandboxBackendName } from '../../contracts/sandbox.ts';
+import type { AuditOptions, AuditTimes } from './audit.ts';
 
 /** Everything a sandbox host is started with. */
 export interface SandboxHostOptions {
@@ -16,5 +17,11 @@ export interface SandboxHostOptions {
   readonly apptainerPath?: string | undefined;
   /** Image of apptainer sandboxes that name none; they show the host's own /usr if it is not set. */
   readonly image?: string | undefined;
+  /**
+   * Looks up whether a rollout's workflow run is still open. Without it, a sandbox that nobody asks about is kept
+   * until `audit.unknownMs` is over.
+   */
+  readonly isOpen?: AuditOptions['isOpen'];
+  readonly audit?: Partial<AuditTimes>;
   readonly logger: Logger;
 }

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import path from 'node:path';
 import { RolloutError } from '../../contracts/failures.ts';
 
@@ -46,6 +47,14 @@ export function hostPaths(stateDir: string): HostPaths {
     ledgers: path.join(root, 'ledgers'),
     shared: path.join(root, 'shared'),
   };
+}
+
+/**
+ * With what the ids of all sandboxes of the host at `root` begin, and no others of this machine: what carries such
+ * a name is this host's to clear.
+ */
+export function sandboxPrefix(root: string): string {
+  return `sb-${createHash('sha256').update(root).digest('hex').slice(0, 6)}-`;
 }
 
 /** A name as one component of a path: itself if it is harmless, else percent-encoded. */

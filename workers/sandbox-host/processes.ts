@@ -14,6 +14,8 @@ export interface ProcessInfo {
   /** Foreground process group of its terminal; -1 without one. */
   readonly foreground: number;
   readonly zombie: boolean;
+  /** N of its controlling terminal /dev/pts/N; null if it has none or another. */
+  readonly terminal: number | null;
   readonly threads: number;
   /** Bytes in memory, shared ones included. */
   readonly residentBytes: number;
@@ -46,10 +48,19 @@ export function processInfo(pid: number, proc = '/proc'): ProcessInfo | null {
     parent: Number(fields[1]),
     session: Number(fields[3]),
     foreground: Number(fields[5]),
+    terminal: terminalOf(Number(fields[4])),
     startTicks: Number(fields[19]),
     threads: Number(fields[17]),
     residentBytes: Number(fields[21]) * PAGE_BYTES,
   };
+}
+
+/** First major number of pseudo terminals, of eight (devices.txt of the kernel). */
+const PTS_MAJOR = 136;
+
+function terminalOf(device: number): number | null {
+  const [major, minor] = [(device >> 8) & 0xfff, (device & 0xff) | ((device >> 12) & 0xfff00)];
+  return major >= PTS_MAJOR && major < PTS_MAJOR + 8 ? (major - PTS_MAJOR) * 256 + minor : null;
 }
 
 /** The ids of all processes that `proc`, a mount of the process file system, shows. */
@@ -68,13 +79,18 @@ export function pidNamespace(pid: number): string | null {
   }
 }
 
+/** The environment that a process was started with, as `NAME=value`; empty if it has ended or is not ours. */
+export function environmentOf(pid: number): string[] {
+  try {
+    return readFileSync(`/proc/${pid}/environ`, 'latin1').split('\0');
+  } catch {
+    return [];
+  }
+}
+
 /** True if the process was started with this exact entry (`NAME=value`) in its environment. */
 export function startedWith(pid: number, entry: string): boolean {
-  try {
-    return `\0${readFileSync(`/proc/${pid}/environ`, 'latin1')}`.includes(`\0${entry}\0`);
-  } catch {
-    return false; // ended, or of another user
-  }
+  return environmentOf(pid).includes(entry);
 }
 
 /**

@@ -45,6 +45,7 @@ export class Sandbox {
   private readonly supervisor: Supervisor;
   private programs = new AbortController();
   private fence = 0;
+  private heard = performance.now();
   /** What a new watcher is told at once: the sandbox has been aborted or has ended. */
   private final: WatchEvent | null = null;
   private ending: Promise<number> | null = null;
@@ -62,9 +63,15 @@ export class Sandbox {
     return this.parts.handle.sandboxId;
   }
 
+  get lastHeard(): number {
+    if (this.watchers.size > 0) this.heard = performance.now();
+    return this.heard;
+  }
+
   /** Hands the sandbox to a new holder; all before are told and refused from then on. */
   takeOver(fence: number): SandboxInfo {
     this.checkAlive();
+    this.heard = performance.now();
     this.fence = fence;
     this.watchers.supersede(fence);
     const { host, backend, handle } = this.parts;
@@ -143,7 +150,9 @@ export class Sandbox {
   watch(fence: number, signal: AbortSignal): Promise<WatchEvent | null> {
     if (this.final) return Promise.resolve(this.final);
     if (fence < this.fence) return Promise.resolve({ event: 'superseded' });
-    return this.watchers.wait(fence, signal);
+    return this.watchers.wait(fence, signal).finally(() => {
+      this.heard = performance.now();
+    });
   }
 
   /** Stops what runs now and tells the holder; sandbox and ledger stay. */
@@ -220,7 +229,10 @@ export class Sandbox {
 
   private check(fence: number): void {
     this.checkAlive();
-    if (fence === this.fence) return;
+    if (fence === this.fence) {
+      this.heard = performance.now();
+      return;
+    }
     throw new RolloutError('FenceRefused', `fence ${fence} is not the newest of sandbox ${this.sandboxId}`);
   }
 

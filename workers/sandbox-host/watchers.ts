@@ -4,6 +4,10 @@ import type { WatchEvent } from '../../contracts/sandbox.ts';
 export class Watchers {
   private readonly waiting = new Set<{ fence: number; tell: (event: WatchEvent) => void }>();
 
+  get size(): number {
+    return this.waiting.size;
+  }
+
   /** Resolves with the event, or with null when `signal` is aborted first. */
   wait(fence: number, signal: AbortSignal): Promise<WatchEvent | null> {
     return new Promise((resolve) => {
