@@ -20,7 +20,7 @@ export const DROP_PRIVILEGES = tool(
  * First process of a sandbox, with all privileges of its user namespace to begin with. Tells the host what it
  * sees of the network and what environment the image sets; forbids user namespaces, in which what runs here
  * could get privileges back and mount memory without bound; gives each file system in memory its share of `$1`
- * bytes, and processes the rest;
+ * bytes, processes the rest, and /dev none;
  * then gives up its privileges and environment, and lives as long as the host holds its stdin.
  */
 const FIRST = `
@@ -42,7 +42,7 @@ for folder in "\${!topmost[@]}"; do
     esac
   done
   case $folder in
-    /dev) size=$(($1 / 64)) ;;
+    /dev) flags+=,ro size=$(($1 / 64)) ;;
     /dev/shm) size=$(($1 / 8)) ;;
     *) size=$(($1 / 2)) ;;
   esac

@@ -1,4 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process';
+import { readlinkSync } from 'node:fs';
 import type { Readable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
@@ -17,6 +18,8 @@ import { SYSTEM_PATH } from './staging.ts';
 const START_MS = 120_000;
 /** Milliseconds that killed processes may take to be gone. */
 const DEATH_MS = 5000;
+/** Threads that the runtime and its helpers may yet start. */
+const SPARE_THREADS = 4;
 /** Most of what the programs say that is kept. */
 const MAX_TEXT = 1024 ** 2;
 
@@ -28,6 +31,8 @@ export interface Started {
   readonly namespace: string;
   /** All processes outside that hold it up: supervisor, runtime, helpers of file systems. */
   readonly anchors: readonly ProcessInfo[];
+  /** Threads of the anchors that the kernel counts as the sandbox's: they are in its user namespace. */
+  readonly tasksOutside: number;
   readonly imageEnvironment: Record<string, string>;
   readonly ended: Promise<string>;
 }
@@ -69,7 +74,12 @@ export async function startApptainer(sandboxId: string, argv: readonly string[])
     if (!first || namespace === null) throw new RolloutError('SandboxFailed', await ended);
     const imageEnvironment = readReport(text);
     for (const stream of [outer.stdout, outer.stderr] as Readable[]) stream.destroy();
-    return { outer, first, namespace, anchors: [first, ...anchors], imageEnvironment, ended };
+    const users = userNamespace(first.pid);
+    const tasksOutside = anchors
+      .filter(({ pid }) => userNamespace(pid) === users)
+      .reduce((sum, { threads }) => sum + threads, SPARE_THREADS);
+    const all = [first, ...anchors];
+    return { outer, first, namespace, anchors: all, tasksOutside, imageEnvironment, ended };
   } catch (error) {
     outer.stdin.destroy();
     await Promise.race([ended, delay(DEATH_MS)]);
@@ -122,6 +132,14 @@ function holders(supervisor: number): {
   const first = inside.find(({ parent }) => !inside.some(({ pid }) => pid === parent));
   const anchors = inTree.filter((info) => !inside.includes(info));
   return { first, namespace: first ? pidNamespace(first.pid) : null, anchors };
+}
+
+function userNamespace(pid: number): string | null {
+  try {
+    return readlinkSync(`/proc/${pid}/ns/user`);
+  } catch {
+    return null; // ended, or not ours to look at
+  }
 }
 
 /** What the runtime says went wrong; its last words if it does not say so. */

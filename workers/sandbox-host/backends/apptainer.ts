@@ -4,28 +4,27 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
 import { SandboxSpec, WORKSPACE } from '../../../contracts/sandbox.ts';
-import { type ProcessInfo, pidNamespace, processIds, processInfo, signal } from '../processes.ts';
+import { type ProcessInfo, signal } from '../processes.ts';
 import { DROP_PRIVILEGES, firstProcess, SUPERVISE, TOOLS } from './apptainer-scripts.ts';
 import { type ApptainerShared, hostFolders, writeApptainerShared } from './apptainer-shared.ts';
 import { isAlive, type Started, startApptainer, untilGone } from './apptainer-start.ts';
 import type { Backend, Creation, Entry, Handle, Probe, Program } from './backend.ts';
 import { programEnvironment } from './environment.ts';
 import { launch } from './launcher.ts';
+import { enterNamespaces, examineAs, killAllIn, type Namespaced, processesIn } from './namespaces.ts';
 import { asUser, SYSTEM_PATH, staged, UNPRIVILEGED_ID } from './staging.ts';
 import { etcFiles } from './system-files.ts';
 import { userNamespaceAdvice } from './user-namespaces.ts';
-import { runQuietly, untilDead } from './wait.ts';
+import { untilDead } from './wait.ts';
 
 const CONTROL = '/run/rollout';
 const HOME = '/root';
-/** Milliseconds that killed processes may take to be gone. */
-const DEATH_MS = 5000;
 
 /** Files of /etc that show nothing of the host, whatever the image has there. The last loads code into the tools. */
 const EMPTY_FILES = ['/etc/resolv.conf', '/etc/ld.so.preload'];
 
 /** What lies in memory: the first stands for all that is written outside the workspace. */
-const MEMORY_FOLDERS = ['/tmp', '/dev/shm', '/dev'];
+const MEMORY_FOLDERS = ['/tmp', '/dev/shm'];
 
 /** A folder or file of the host, shown inside. */
 interface Mount {
@@ -34,7 +33,7 @@ interface Mount {
   readonly writable?: boolean;
 }
 
-type Sandbox = Handle & Started;
+type Sandbox = Namespaced & Started;
 
 /** What this backend needs to know of the machine. */
 export interface ApptainerOptions {
@@ -114,11 +113,7 @@ export class ApptainerBackend implements Backend {
   }
 
   enter(handle: Handle, program: Program): Entry {
-    const { first, imageEnvironment, spec } = handle as Sandbox;
-    // Its id may have been given to another process since.
-    if (processInfo(first.pid)?.startTicks !== first.startTicks) {
-      throw new RolloutError('SandboxLost', `sandbox ${handle.sandboxId} has ended`);
-    }
+    const { imageEnvironment, spec, tasksOutside } = handle as Sandbox;
     const environment = { ...imageEnvironment, ...spec.environment, ...program.environment };
     const all = programEnvironment(spec, HOME, environment);
     // What would load code into the programs on the way is set at its end.
@@ -127,43 +122,24 @@ export class ApptainerBackend implements Backend {
     const inner = late.length === 0 ? program.argv : ['/usr/bin/env', '--', ...assignments, ...program.argv];
     const [file, ...args] = [
       ...asUser(this.ownerUid),
-      ...['/usr/bin/nsenter', '-t', String(first.pid), '-U', '-m', '-p', '-n', '-i', '-u'],
-      ...['--preserve-credentials', '--', ...DROP_PRIVILEGES],
-      ...launch(inner, program.cwd, spec.limits),
+      ...enterNamespaces(handle as Sandbox),
+      ...DROP_PRIVILEGES,
+      ...launch(inner, program.cwd, { ...spec.limits, processes: spec.limits.processes + tasksOutside }),
     ];
     const env = Object.fromEntries(Object.entries(all).filter(([name]) => !LOADER_VARIABLE.test(name)));
     return { file: file as string, args, env };
   }
 
-  /** In the sandbox's user namespace, where nothing of its owner's is unreadable, and else as on the host. */
   examine(handle: Handle, argv: readonly string[]): Entry {
-    const { first } = handle as Sandbox;
-    const enter = ['/usr/bin/nsenter', '-t', String(first.pid), '-U', '--preserve-credentials', '--'];
-    const [file, ...args] = this.ownerUid === null ? [...enter, ...argv] : argv;
-    return { file: file as string, args, env: {} };
+    return examineAs(this.ownerUid, handle as Sandbox, argv);
   }
 
   processes(handle: Handle): ProcessInfo[] {
-    const { first, namespace } = handle as Sandbox;
-    return processIds()
-      .filter((pid) => pid !== first.pid && pidNamespace(pid) === namespace)
-      .map((pid) => processInfo(pid))
-      .filter((info) => info !== null && !info.zombie) as ProcessInfo[];
+    return processesIn(handle as Sandbox);
   }
 
-  async killAll(handle: Handle): Promise<number> {
-    const before = this.processes(handle).length;
-    const deadline = performance.now() + DEATH_MS;
-    for (;;) {
-      // kill(-1) from inside is atomic, so that nothing forks away from it.
-      const argv = ['/bin/bash', '-c', 'kill -KILL -1'];
-      const { file, args, env } = this.enter(handle, { argv, cwd: '/', environment: {} });
-      await runQuietly(file, args, env);
-      if (this.processes(handle).length === 0) return before;
-      if (performance.now() > deadline) {
-        throw new RolloutError('SandboxFailed', `processes of sandbox ${handle.sandboxId} do not die`);
-      }
-    }
+  killAll(handle: Handle): Promise<number> {
+    return killAllIn(this, handle as Sandbox);
   }
 
   async destroy(handle: Handle): Promise<number> {
@@ -234,7 +210,9 @@ export class ApptainerBackend implements Backend {
       ...[seen(0), ...argv],
     ];
     const supervised = ['/bin/bash', '--norc', '--noprofile', '-c', SUPERVISE, 'supervise', ...apptainer];
-    return this.ownerUid === null ? supervised : staged(stage, sources, this.ownerUid, supervised);
+    return this.ownerUid === null
+      ? supervised
+      : staged(stage, Object.fromEntries(sources.entries()), this.ownerUid, supervised);
   }
 }
 

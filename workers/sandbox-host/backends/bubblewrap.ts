@@ -3,28 +3,17 @@ import { chownSync, existsSync } from 'node:fs';
 import type { Readable } from 'node:stream';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
 import { WORKSPACE } from '../../../contracts/sandbox.ts';
-import {
-  type ProcessInfo,
-  pidNamespace,
-  processIds,
-  processInfo,
-  SANDBOX_VARIABLE,
-  signal,
-} from '../processes.ts';
+import { type ProcessInfo, pidNamespace, processInfo, SANDBOX_VARIABLE, signal } from '../processes.ts';
 import type { Backend, Creation, Entry, Handle, Probe, Program } from './backend.ts';
 import { type BwrapProgram, prepareBwrap } from './bwrap-program.ts';
 import { programEnvironment } from './environment.ts';
 import { CLOSE_DESCRIPTORS, launch } from './launcher.ts';
+import { enterNamespaces, examineAs, killAllIn, type Namespaced, processesIn } from './namespaces.ts';
 import { refuseImage } from './no-images.ts';
+import { asUser, SYSTEM_PATH, staged, UNPRIVILEGED_ID } from './staging.ts';
 import { etcFiles, systemFolders } from './system-files.ts';
 import { userNamespaceAdvice } from './user-namespaces.ts';
 import { runQuietly, untilDead } from './wait.ts';
-
-/**
- * Owner of the sandboxes of a host that runs as root. As root itself, a process inside could still write
- * what root owns and no namespace covers: most of /proc/sys, the modes of device nodes.
- */
-const UNPRIVILEGED_ID = 65_534;
 
 const CONTROL = '/run/rollout';
 const HOME = '/root';
@@ -41,24 +30,8 @@ const FIRST_PROCESS = [
   `${CLOSE_DESCRIPTORS}; echo ready; exec >/dev/null 2>&1; read -r _`,
 ];
 
-/** In a mount namespace of its own, as root, shows `$3…` (pairs of source and name) as /tmp/<name>. */
-const STAGE = `
-set -e
-stage=$1; shift
-mount -t tmpfs -o mode=755 stage "$stage"
-while [ "$1" != -- ]; do
-  if [ -d "$1" ]; then mkdir "$stage/$2"; else : > "$stage/$2"; fi
-  mount --rbind "$1" "$stage/$2"
-  shift 2
-done
-shift
-mount --rbind "$stage" /tmp
-exec "$@"`;
-
-interface Sandbox extends Handle {
+interface Sandbox extends Namespaced {
   readonly outer: ChildProcess;
-  readonly first: ProcessInfo;
-  readonly namespace: string;
 }
 
 /** Namespaces of the kernel by way of bubblewrap: no root needed, about 10 ms to start. */
@@ -88,7 +61,7 @@ export class BubblewrapBackend implements Backend {
     } catch (error) {
       return { works: false, why: `bubblewrap (${this.bwrapPath}) cannot be used: ${messageOf(error)}` };
     }
-    const [file, args, env] = this.command(['--ro-bind', '/', '/', '--', '/bin/true'], [], {});
+    const [file, args, env] = this.command(['--ro-bind', '/', '/', '--', '/bin/true'], {}, {});
     const trial = await runQuietly(file, args, env);
     if (trial.ok) return { works: true };
     return { works: false, why: `bubblewrap does not work here: ${trial.message}. ${userNamespaceAdvice()}` };
@@ -110,7 +83,6 @@ export class BubblewrapBackend implements Backend {
     ];
     const missing = shown.find(([source]) => !existsSync(source));
     if (missing) throw new RolloutError('SandboxFailed', `${missing[0]} does not exist on this host`);
-    const staged = this.ownerUid === null ? [] : shown.map(([source], index) => [source, `${index}`]);
     const args = [
       ...['--json-status-fd', '3'],
       ...systemFolders(),
@@ -121,26 +93,21 @@ export class BubblewrapBackend implements Backend {
       ...['--remount-ro', '/dev'], // or what is made there would count nowhere
       ...shown.flatMap(([source, target, how], index) => [
         how,
-        staged[index] ? `/tmp/${index}` : source,
+        this.ownerUid === null ? source : `/tmp/${index}`,
         target,
       ]),
       ...['--remount-ro', '/', '--clearenv', '--hostname', 'sandbox', '--chdir', '/'],
       ...['--', ...FIRST_PROCESS],
     ];
-    const [file, argv, env] = this.command(args, staged.flat(), { [SANDBOX_VARIABLE]: creation.sandboxId });
+    const sources = Object.fromEntries(shown.map(([source], index) => [index, source]));
+    const [file, argv, env] = this.command(args, sources, { [SANDBOX_VARIABLE]: creation.sandboxId });
     return start(creation, file, argv, env);
   }
 
   enter(handle: Handle, program: Program): Entry {
-    const { first } = handle as Sandbox;
-    // Its id may have been given to another process since.
-    if (processInfo(first.pid)?.startTicks !== first.startTicks) {
-      throw new RolloutError('SandboxLost', `sandbox ${handle.sandboxId} has ended`);
-    }
     const argv = [
-      ...this.asOwner(),
-      ...['/usr/bin/nsenter', '-t', String(first.pid), '-U', '-m', '-p', '-n', '-i', '-u'],
-      ...['--preserve-credentials', '--'],
+      ...asUser(this.ownerUid),
+      ...enterNamespaces(handle as Sandbox),
       ...['/usr/bin/setpriv', '--no-new-privs', '--bounding-set=-all', '--inh-caps=-all'],
       ...launch(program.argv, program.cwd, handle.spec.limits),
     ];
@@ -148,38 +115,16 @@ export class BubblewrapBackend implements Backend {
     return { file, args, env: programEnvironment(handle.spec, HOME, program.environment) };
   }
 
-  /** In the sandbox's user namespace, where nothing of its owner's is unreadable, and else as on the host. */
   examine(handle: Handle, argv: readonly string[]): Entry {
-    const { first } = handle as Sandbox;
-    const enter = ['/usr/bin/nsenter', '-t', String(first.pid), '-U', '--preserve-credentials', '--'];
-    const [file, ...args] = this.ownerUid === null ? [...enter, ...argv] : argv;
-    return { file: file as string, args, env: {} };
+    return examineAs(this.ownerUid, handle as Sandbox, argv);
   }
 
   processes(handle: Handle): ProcessInfo[] {
-    const { first, namespace } = handle as Sandbox;
-    return processIds()
-      .filter((pid) => pid !== first.pid && pidNamespace(pid) === namespace)
-      .map((pid) => processInfo(pid))
-      .filter((info) => info !== null && !info.zombie) as ProcessInfo[];
+    return processesIn(handle as Sandbox);
   }
 
-  async killAll(handle: Handle): Promise<number> {
-    const before = this.processes(handle).length;
-    const deadline = performance.now() + 5000;
-    for (;;) {
-      // kill(-1) from inside is atomic, so that nothing forks away from it.
-      const { file, args, env } = this.enter(handle, {
-        argv: ['/bin/bash', '-c', 'kill -KILL -1'],
-        cwd: '/',
-        environment: {},
-      });
-      await runQuietly(file, args, env);
-      if (this.processes(handle).length === 0) return before;
-      if (performance.now() > deadline) {
-        throw new RolloutError('SandboxFailed', `processes of sandbox ${handle.sandboxId} do not die`);
-      }
-    }
+  killAll(handle: Handle): Promise<number> {
+    return killAllIn(this, handle as Sandbox);
   }
 
   async destroy(handle: Handle): Promise<number> {
@@ -193,10 +138,10 @@ export class BubblewrapBackend implements Backend {
     return count;
   }
 
-  /** Runs bubblewrap with `args`; `staged` are pairs of source and name, shown as /tmp/<name> to bubblewrap. */
+  /** Runs bubblewrap with `args`; as another user it finds what `shown` names as /tmp/<name>. */
   private command(
     args: string[],
-    staged: string[],
+    shown: Record<string, string>,
     marks: Record<string, string>,
   ): [string, string[], Record<string, string>] {
     if (!this.bwrap) throw new RolloutError('Internal', 'probe() comes before everything else');
@@ -205,23 +150,10 @@ export class BubblewrapBackend implements Backend {
       ...args,
     ];
     if (this.ownerUid === null) return [this.bwrap.file, bwrap, marks];
-    const argv = [
-      ...['--mount', '--propagation', 'private', '--', '/bin/sh', '-c', STAGE, 'stage'],
-      ...[this.bwrap.stage, this.bwrap.folder, 'tools', ...staged, '--', ...this.asOwner()],
-      ...['/usr/bin/env', 'LD_LIBRARY_PATH=/tmp/tools', '/tmp/tools/bwrap', ...bwrap],
-    ];
-    return ['/usr/bin/unshare', argv, { PATH: '/usr/sbin:/usr/bin:/sbin:/bin', ...marks }];
-  }
-
-  private asOwner(): string[] {
-    if (this.ownerUid === null) return [];
-    return [
-      '/usr/bin/setpriv',
-      `--reuid=${this.ownerUid}`,
-      `--regid=${this.ownerUid}`,
-      '--clear-groups',
-      '--',
-    ];
+    const inside = ['/usr/bin/env', 'LD_LIBRARY_PATH=/tmp/tools', '/tmp/tools/bwrap', ...bwrap];
+    const sources = { tools: this.bwrap.folder, ...shown };
+    const [file, ...argv] = staged(this.bwrap.stage, sources, this.ownerUid, inside);
+    return [file as string, argv, { PATH: SYSTEM_PATH, ...marks }];
   }
 }
 

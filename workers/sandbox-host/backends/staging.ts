@@ -28,12 +28,18 @@ export function asUser(uid: number | null): string[] {
 }
 
 /**
- * The argv that runs `argv` as `uid` where each of `sources` is /tmp/<its index>: another user may not reach
+ * The argv that runs `argv` as `uid` where each of `sources` is /tmp/<its name>: another user may not reach
  * where they lie. `stage` is an empty folder.
  */
-export function staged(stage: string, sources: readonly string[], uid: number, argv: string[]): string[] {
+export function staged(
+  stage: string,
+  sources: Readonly<Record<string, string>>,
+  uid: number,
+  argv: string[],
+): string[] {
+  const pairs = Object.entries(sources).flatMap(([name, source]) => [source, name]);
   return [
     ...['/usr/bin/unshare', '--mount', '--propagation', 'private', '--', '/bin/sh', '-c', STAGE, 'stage'],
-    ...[stage, ...sources.flatMap((source, index) => [source, `${index}`]), '--', ...asUser(uid), ...argv],
+    ...[stage, ...pairs, '--', ...asUser(uid), ...argv],
   ];
 }

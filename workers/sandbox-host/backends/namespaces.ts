@@ -1,0 +1,59 @@
+import { RolloutError } from '../../../contracts/failures.ts';
+import { type ProcessInfo, pidNamespace, processIds, processInfo } from '../processes.ts';
+import type { Backend, Entry, Handle } from './backend.ts';
+import { runQuietly } from './wait.ts';
+
+/** Milliseconds that killed processes may take to be gone. */
+const DEATH_MS = 5000;
+
+/** A sandbox of the kernel's namespaces. */
+export interface Namespaced extends Handle {
+  /** Its process 1. */
+  readonly first: ProcessInfo;
+  /** Identity of its PID namespace. */
+  readonly namespace: string;
+}
+
+/** The beginning of an argv whose rest runs inside, with all privileges of the sandbox's user namespace. */
+export function enterNamespaces({ first, sandboxId }: Namespaced): string[] {
+  // Its id may have been given to another process since.
+  if (processInfo(first.pid)?.startTicks !== first.startTicks) {
+    throw new RolloutError('SandboxLost', `sandbox ${sandboxId} has ended`);
+  }
+  const all = ['-U', '-m', '-p', '-n', '-i', '-u'];
+  return ['/usr/bin/nsenter', '-t', String(first.pid), ...all, '--preserve-credentials', '--'];
+}
+
+/**
+ * Runs `argv` on the host, by an ordinary user in the sandbox's user namespace, where nothing of its owner's is
+ * unreadable.
+ */
+export function examineAs(ownerUid: number | null, { first }: Namespaced, argv: readonly string[]): Entry {
+  const enter = ['/usr/bin/nsenter', '-t', String(first.pid), '-U', '--preserve-credentials', '--'];
+  const [file, ...args] = ownerUid === null ? [...enter, ...argv] : argv;
+  return { file: file as string, args, env: {} };
+}
+
+/** All processes inside but the first. */
+export function processesIn({ first, namespace }: Namespaced): ProcessInfo[] {
+  return processIds()
+    .filter((pid) => pid !== first.pid && pidNamespace(pid) === namespace)
+    .map((pid) => processInfo(pid))
+    .filter((info) => info !== null && !info.zombie) as ProcessInfo[];
+}
+
+/** Every process but the first is dead when this resolves; returns how many there were. */
+export async function killAllIn(backend: Backend, handle: Namespaced): Promise<number> {
+  const before = processesIn(handle).length;
+  const deadline = performance.now() + DEATH_MS;
+  for (;;) {
+    // kill(-1) from inside is atomic, so that nothing forks away from it.
+    const argv = ['/bin/bash', '-c', 'kill -KILL -1'];
+    const { file, args, env } = backend.enter(handle, { argv, cwd: '/', environment: {} });
+    await runQuietly(file, args, env);
+    if (processesIn(handle).length === 0) return before;
+    if (performance.now() > deadline) {
+      throw new RolloutError('SandboxFailed', `processes of sandbox ${handle.sandboxId} do not die`);
+    }
+  }
+}
