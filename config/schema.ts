@@ -43,8 +43,11 @@ export const ConfigSchema = z.strictObject({
         .int()
         .min(1)
         .max(256)
-        .default(4)
-        .describe('Requests that the embedded server serves at once.'),
+        .optional()
+        .describe(
+          'Requests that the embedded server serves at once, each with a prompt cache of its own; one per ' +
+            'processor, at most 4, if not set.',
+        ),
       threads: z
         .int()
         .min(1)

@@ -1,3 +1,4 @@
+import os from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { type EmbeddedLlm, startEmbeddedLlm } from '../../activities/llm/embedded/server.ts';
@@ -135,7 +136,8 @@ class Parts {
       model: llm.model ?? this.tools.model,
       port,
       contextTokens: llm.contextTokens,
-      parallel: llm.parallel,
+      // More slots than processors only read the same prompt more often.
+      parallel: llm.parallel ?? Math.min(4, os.availableParallelism()),
       ...(llm.threads === undefined ? {} : { threads: llm.threads }),
       logFile: path.join(derived.stateFolder, 'logs', 'llm.log'),
     });
