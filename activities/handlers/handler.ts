@@ -2,7 +2,7 @@ import type { z } from 'zod';
 import type { SandboxSpec } from '../../contracts/sandbox.ts';
 import type { ChatMessage, Reward } from '../../contracts/trajectory.ts';
 import type { BoundSandbox } from '../sandbox/bound.ts';
-import type { Tool } from '../tools/tool.ts';
+import type { Tool, ToolServer } from '../tools/tool.ts';
 
 /** What `init` may use. */
 export interface InitContext<T> {
@@ -43,8 +43,8 @@ export interface AgentHandler<T = unknown> {
   readonly example: Record<string, unknown>;
   /** What the sandbox must offer. Default: the stock sandbox. */
   sandbox?(task: T): Partial<SandboxSpec>;
-  /** Tools the agent may call, by name. */
-  tools(task: T): Tool[];
+  /** Tools the agent may call. */
+  tools(task: T): (Tool | ToolServer)[];
   /** The opening messages; never the gold answer. */
   prompt(task: T): Promise<ChatMessage[]>;
   /** Prepares the sandbox. Default: nothing to prepare. */

@@ -1,5 +1,4 @@
-import { bash, defineHandler, loadPrompt } from 'durable-rollouts/handler';
-import { z } from 'zod';
+import { bash, defineHandler, loadPrompt, z } from 'durable-rollouts/handler';
 
 const CountLinesTask = z.object({
   /** Text of the file that the agent finds in its workspace. */
