@@ -80,7 +80,13 @@ async function importHandlers(name: string, folder: string): Promise<AgentHandle
   try {
     module = await import(isPath ? pathToFileURL(file).href : name);
   } catch (error) {
-    throw new RolloutError('InvalidRequest', `handler module ${name}: ${messageOf(error)}`, { cause: error });
+    const hint =
+      isPath && /\.[jt]s$/.test(file)
+        ? '; it must be an ES module: "type": "module" in its package.json, or the ending .mts'
+        : '';
+    throw new RolloutError('InvalidRequest', `handler module ${name}: ${messageOf(error)}${hint}`, {
+      cause: error,
+    });
   }
   const exported = Array.isArray(module.default) ? module.default : [module.default];
   for (const candidate of exported) {
