@@ -126,6 +126,16 @@ test('images', { skip: WITHOUT_APPTAINER }, async (t) => {
   });
 });
 
+test('a backend without images refuses tasks that want one', async (t) => {
+  for (const backend of ['bubblewrap', 'process'] as const) {
+    const { client } = await startHost(t, backend);
+    await assert.rejects(
+      Box.create(client, { image: '/images/any.sif' }),
+      failure('SandboxUnavailable', /image \/images\/any\.sif.*set sandbox\.backend to apptainer/),
+    );
+  }
+});
+
 test('what a definition names on this machine', () => {
   const definition = `Bootstrap: docker
 From: debian:12
