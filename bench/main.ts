@@ -1,0 +1,46 @@
+import { parseArgs } from 'node:util';
+import { benchBash } from './bash.ts';
+import { benchSandbox } from './sandbox.ts';
+
+/** What every benchmark prints, as its last line. */
+export interface BenchResult {
+  readonly bench: string;
+  /** How often the main thing was measured. */
+  readonly n: number;
+  /** Figures with their unit in the name. */
+  readonly [figure: string]: number | string | null | Record<string, unknown>;
+  readonly peers: Record<string, Record<string, unknown>>;
+  /** How many times better than that peer. */
+  readonly ratios: Record<string, number | null>;
+}
+
+export interface BenchOptions {
+  /** Null: what the benchmark thinks right. */
+  readonly n: number | null;
+  /** False: only ourselves. */
+  readonly peers: boolean;
+  readonly say: (line: string) => void;
+}
+
+const BENCHES: Record<string, (options: BenchOptions) => Promise<BenchResult>> = {
+  bash: benchBash,
+  sandbox: benchSandbox,
+};
+
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: { n: { type: 'string' }, 'no-peers': { type: 'boolean' } },
+});
+const [name = ''] = positionals;
+const bench = BENCHES[name];
+const n = values.n === undefined ? null : Number(values.n);
+if (!bench || (n !== null && !(Number.isInteger(n) && n > 0))) {
+  process.stderr.write(`npm run bench -- <${Object.keys(BENCHES).join('|')}> [--n <times>] [--no-peers]\n`);
+  process.exit(2);
+}
+const result = await bench({
+  n,
+  peers: values['no-peers'] !== true,
+  say: (line) => process.stdout.write(`${line}\n`),
+});
+process.stdout.write(`${JSON.stringify(result)}\n`);
