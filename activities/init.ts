@@ -7,7 +7,7 @@ import type { HandlerRegistry } from './handlers/registry.ts';
 import { withHeartbeat } from './heartbeat.ts';
 import { bindSandbox } from './sandbox/bound.ts';
 import type { SandboxClient } from './sandbox/client.ts';
-import type { Tool, ToolHost } from './tools/tool.ts';
+import type { Tool, ToolHost, ToolServer } from './tools/tool.ts';
 
 export interface InitDependencies {
   readonly handlers: HandlerRegistry;
@@ -60,7 +60,11 @@ export function makeInitActivities({ handlers, sandboxes, host }: InitDependenci
 }
 
 /** The handler's sandbox, with what the tools need. Where both name a variable, the handler is right. */
-function specFor(asked: Partial<SandboxSpec>, tools: readonly Tool[], host: ToolHost): SandboxSpec {
+function specFor(
+  asked: Partial<SandboxSpec>,
+  tools: readonly (Tool | ToolServer)[],
+  host: ToolHost,
+): SandboxSpec {
   const added = tools.map((tool) => tool.sandbox?.(host) ?? {});
   return SandboxSpec.parse({
     ...asked,

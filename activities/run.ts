@@ -14,7 +14,7 @@ import { withHeartbeat } from './heartbeat.ts';
 import { type BoundSandbox, bindSandbox } from './sandbox/bound.ts';
 import type { SandboxClient } from './sandbox/client.ts';
 import { finalAnswer } from './tools/finish.ts';
-import type { Tool } from './tools/tool.ts';
+import { openTools, type Tool } from './tools/tool.ts';
 import { messagesOf } from './trajectory/assemble.ts';
 import type { AttemptKey, TrajectoryStore } from './trajectory/store.ts';
 import { versionRange } from './trajectory/versions.ts';
@@ -139,7 +139,7 @@ class Run {
     try {
       return await new Agent({
         prompt: await handler.prompt(data),
-        tools: handler.tools(data),
+        tools: await openTools(handler.tools(data), sandbox),
         parser,
         policy: this.observed(policy),
         sampling: request.sampling,

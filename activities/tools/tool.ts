@@ -26,3 +26,21 @@ export interface Tool {
   /** The arguments have been checked against the spec's schema. Throwing fails the run, not the call. */
   run(args: Record<string, unknown>, context: ToolContext): Promise<ToolOutcome>;
 }
+
+/** Something in the sandbox that offers tools, known only once it runs. */
+export interface ToolServer {
+  /** As of {@link Tool}. */
+  sandbox?(host: ToolHost): Partial<Pick<SandboxSpec, 'binds' | 'environment'>>;
+  /** Called at the start of each run, also of one that goes on after a death: the same tools must come of it. */
+  open(sandbox: BoundSandbox): Promise<Tool[]>;
+}
+
+/** All tools, those of servers where these stand. */
+export async function openTools(
+  offered: readonly (Tool | ToolServer)[],
+  sandbox: BoundSandbox,
+): Promise<Tool[]> {
+  const tools: Tool[] = [];
+  for (const one of offered) tools.push(...('open' in one ? await one.open(sandbox) : [one]));
+  return tools;
+}
