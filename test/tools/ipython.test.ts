@@ -181,6 +181,17 @@ test('the kernel', async (t) => {
   });
 });
 
+test('an abort ends what runs, and a release all that it started', async (t) => {
+  const bench = await Bench.start(t, wanted);
+  const { client, info } = bench.box;
+  await bench.call(ipython, { code: 'import subprocess; p = subprocess.Popen(["sleep", "400"])' });
+  const running = bench.call(ipython, { code: 'open("started", "w").close()\nwhile True: pass' }, 600_000);
+  await until(async () => (await bench.box.exec(['test', '-e', 'started'])).exitCode === 0, 'the code runs');
+  await client.abort(info.sandboxId, { reason: 'user' });
+  assert.equal((await running).status, 'restarted');
+  assert.ok((await bench.box.release()).processesKilled >= 4);
+});
+
 test('a kernel that cannot start says why, and starts when it can', async (t) => {
   const environment = { ...wanted.environment, PYTHONPATH: '/workspace/broken' };
   const bench = await Bench.start(t, { ...wanted, environment });
