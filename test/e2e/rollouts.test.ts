@@ -142,7 +142,9 @@ test('the Temporal UI shows three stages on three queues, summaries and search a
   const browser = await startBrowser();
   try {
     const page = await browser.newPage({ viewport: { width: 1500, height: 1250 } });
-    await page.goto(`${stack.endpoints().uiUrl}/namespaces/default/workflows/${id}/${run}/history`);
+    const workflow = `${stack.endpoints().uiUrl}/namespaces/default/workflows/${id}/${run}`;
+    page.setDefaultTimeout(60_000);
+    await page.goto(`${workflow}/history`);
     const { sample, task } = shown as Trajectory;
     for (const text of [`init • math ${task.id} · sample ${sample}`, 'run • on ', 'evaluate • ']) {
       await page.getByText(text).first().waitFor();
@@ -150,9 +152,18 @@ test('the Temporal UI shows three stages on three queues, summaries and search a
     if (process.env.SCREENSHOTS) {
       await page.screenshot({ path: path.join(process.env.SCREENSHOTS, 'temporal-ui.png') });
     }
-    await page.getByText('Search Attributes', { exact: true }).first().click();
-    for (const name of ['Outcome', 'Reward', 'Stage', 'TaskKind', 'TaskId', 'BatchId', 'Host']) {
-      await page.getByText(name, { exact: true }).first().waitFor();
+    await page.goto(`${workflow}/search-attributes`);
+    for (const name of [
+      'Outcome',
+      'Reward',
+      'Stage',
+      'TaskKind',
+      'TaskId',
+      'BatchId',
+      'Host',
+      'PolicyVersion',
+    ]) {
+      await page.getByText(`"${name}"`).first().waitFor();
     }
   } finally {
     await browser.close();
