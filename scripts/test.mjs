@@ -3,6 +3,7 @@
 // folders of test/ only, without the checks. What begins with a hyphen goes to Node's test runner.
 import { spawn } from 'node:child_process';
 import { readdirSync } from 'node:fs';
+import os from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -79,7 +80,10 @@ async function main(args) {
     console.error('no test files found');
     return 2;
   }
-  const node = [process.execPath, '--import', 'tsx', '--test', '--test-reporter=spec', ...flags];
+  // The runner leaves one processor free by default; these tests wait more than they compute.
+  const concurrency = `--test-concurrency=${Math.max(2, os.availableParallelism())}`;
+  const runner = ['--import', 'tsx', '--test', '--test-reporter=spec', concurrency];
+  const node = [process.execPath, ...runner, ...flags];
   const passed = await passes([...node, ...files], { quiet: false });
   // Not on standard output, whose last lines are the runner's summary.
   if (failed.length > 0) console.error(`not passed before the tests: ${failed.join(', ')} (see the top)`);
