@@ -244,13 +244,13 @@ export class Sandbox {
   }
 
   /** A command's end, and the limit that was hit in its time. */
-  private async watched<T>(command: Promise<T>) {
+  private async watched<T extends { exitCode: number | null }>(command: Promise<T>) {
     const finish = this.supervisor.begin();
     try {
       const end = await this.alive(command);
-      return { end, limit: finish() };
+      return { end, limit: finish(end.exitCode !== 0) };
     } catch (error) {
-      finish();
+      finish(false);
       throw error;
     }
   }

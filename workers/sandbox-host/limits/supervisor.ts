@@ -13,6 +13,8 @@ import { unlinkedBytes } from './unlinked.ts';
 /** Milliseconds between looks while a command runs, and while none does. */
 const BUSY_MS = 100;
 const IDLE_MS = 500;
+/** Milliseconds in which no command that succeeds can have filled a file system. */
+const SHORT_MS = 10;
 /** Milliseconds that a sandbox may stay at its limit of processes: longer, and it is a fork bomb. */
 const FORK_BOMB_MS = 1500;
 /** Milliseconds after which the disk is counted though nothing tells of writing, while commands run. */
@@ -66,14 +68,15 @@ export class Supervisor {
     this.schedule();
   }
 
-  /** A command has begun; call the result when it has ended. */
-  begin(): () => LimitHit | null {
+  /** A command has begun; call the result when it has ended: what was hit. `failed`: it did not end with 0. */
+  begin(): (failed: boolean) => LimitHit | null {
     const started = performance.now();
     if (this.commands++ === 0) this.schedule();
     this.ranSinceCount = true;
-    return () => {
+    return (failed) => {
       this.commands--;
-      if (folderIsFull(this.options.handle)) this.hits.record('disk');
+      if ((failed || performance.now() - started > SHORT_MS) && folderIsFull(this.options.handle))
+        this.hits.record('disk');
       return this.hits.since(started);
     };
   }

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { chownSync, readlinkSync, rmSync, writeFileSync } from 'node:fs';
+import { chownSync, readlinkSync, writeFileSync, writeSync } from 'node:fs';
 import path from 'node:path';
 import { type IPty, spawn } from 'node-pty';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
@@ -11,6 +11,8 @@ import { rcFile, typedLine } from './rc.ts';
 /** Wide enough that no program folds its lines. */
 const COLUMNS = 4096;
 const ROWS = 50;
+/** Written anew for each command: bash reads it whole before it runs the first line. */
+const COMMAND_FILE = 'command';
 
 /** How a command, or the shell with it, ended. */
 export interface Completion {
@@ -36,6 +38,10 @@ export interface BashOptions {
 
 interface Running {
   readonly call: number;
+  /** True when bash has read the whole of the typed line: interrupted before, it would lose a part of it. */
+  begun: boolean;
+  /** True when it is to be interrupted as soon as it has begun. */
+  interrupt: boolean;
   readonly resolve: (completion: Completion) => void;
 }
 
@@ -91,7 +97,7 @@ export class Bash {
       });
     }
     const ready = new Promise<Completion>((resolve) => {
-      bash.running = { call: 0, resolve };
+      bash.running = { call: 0, begun: false, interrupt: false, resolve };
     });
     const completion = await within(ready, timeoutMs);
     if (!completion || completion.shellEnded) {
@@ -121,16 +127,16 @@ export class Bash {
   run(command: string): Promise<Completion> {
     if (this.running || this.isEnded) throw new RolloutError('Internal', 'this shell is not free');
     const call = ++this.calls;
-    const file = path.join(this.options.controlDir, String(call));
+    const file = path.join(this.options.controlDir, COMMAND_FILE);
     // A file holds any command whole; a terminal cuts typed lines at 4,096 bytes and acts on control characters.
     writeFileSync(file, command.endsWith('\n') ? command : `${command}\n`);
     const completion = new Promise<Completion>((resolve) => {
-      this.running = { call, resolve };
+      this.running = { call, begun: false, interrupt: false, resolve };
     });
     this.startedAt = performance.now();
-    this.typed = typedLine(call, `${this.options.handle.control}/${this.options.folder}/${call}`);
-    this.pty.write(this.typed);
-    return completion.finally(() => rmSync(file, { force: true }));
+    this.typed = typedLine(call, `${this.options.handle.control}/${this.options.folder}/${COMMAND_FILE}`);
+    this.type(this.typed);
+    return completion;
   }
 
   /** True if bash answers within `timeoutMs`; what was typed before is done with then. */
@@ -145,6 +151,11 @@ export class Bash {
    * has not been read yet, and do nothing where a program has set the terminal so.
    */
   interrupt(): void {
+    if (!this.running) return;
+    if (!this.running.begun) {
+      this.running.interrupt = true;
+      return;
+    }
     const foreground = processInfo(this.pty.pid)?.foreground ?? -1;
     if (foreground > 0) signal(-foreground, 'SIGINT');
   }
@@ -173,6 +184,16 @@ export class Bash {
     await this.gone;
   }
 
+  /** Writes to the terminal, at once: node-pty's own way takes a turn through another thread. */
+  private type(text: string): void {
+    try {
+      writeSync((this.pty as unknown as { readonly fd: number }).fd, text);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EAGAIN') return; // it has ended: onExit tells
+      this.pty.write(text); // what was typed before has not been read yet
+    }
+  }
+
   /** Processes of the terminal's session, and their descendants in sessions of their own. */
   private sessionProcesses(): ProcessInfo[] {
     const all = this.options.backend.processes(this.options.handle);
@@ -198,6 +219,11 @@ export class Bash {
       return;
     }
     if (marker.call !== this.running?.call) return; // of a command that has been reported already
+    if (marker.kind === 'begin') {
+      this.running.begun = true;
+      if (this.running.interrupt) this.interrupt();
+      return;
+    }
     this.cwd = marker.cwd;
     this.finish({ status: marker.status, cwd: marker.cwd, shellEnded: false });
   }

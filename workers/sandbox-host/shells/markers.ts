@@ -1,7 +1,10 @@
 /** What bash reports about itself, between the output of commands. */
 export interface Marker {
-  /** `ran`: the typed line came to its end; `prompt`: bash is ready for the next; `exit`: bash ends. */
-  readonly kind: 'ran' | 'prompt' | 'exit';
+  /**
+   * `begin`: the typed line has been read whole and begins; `ran`: it came to its end; `prompt`: bash is ready for
+   * the next; `exit`: bash ends.
+   */
+  readonly kind: 'begin' | 'ran' | 'prompt' | 'exit';
   /** Number of the command it is about. */
   readonly call: number;
   readonly status: number;
@@ -73,7 +76,7 @@ export class MarkerReader {
 }
 
 function parse(text: string): Marker | null {
-  const match = /^(ran|prompt|exit):([0-9]+):([0-9]+):(.*)$/s.exec(text);
+  const match = /^(begin|ran|prompt|exit):([0-9]+):([0-9]+):(.*)$/s.exec(text);
   if (!match) return null;
   const [, kind, call, status, cwd] = match as unknown as [string, Marker['kind'], string, string, string];
   return { kind, call: Number(call), status: Number(status), cwd };

@@ -29,6 +29,7 @@ __rollout_report() {
 __rollout_begin() {
   set -- "$?" "$1"
   __rollout_call=$2
+  { builtin printf '\\001${secret}:begin:%s:0:\\002' "$2" >/dev/tty; } 2>/dev/null
   case $- in *e*) builtin return 0 ;; esac
   builtin return "$1"
 }

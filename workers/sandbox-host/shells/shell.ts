@@ -1,7 +1,7 @@
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { RolloutError } from '../../../contracts/failures.ts';
-import type { ShellResult } from '../../../contracts/sandbox.ts';
+import type { BoundedText, ShellResult } from '../../../contracts/sandbox.ts';
 import type { Backend, Handle } from '../backends/backend.ts';
 import { limitOfStatus } from '../limits/signals.ts';
 import { Bash, type Completion, within } from './bash.ts';
@@ -18,6 +18,10 @@ const STEP_MS = 1000;
 const INTERRUPT_MS = 200;
 /** Bytes kept of what background jobs print while no command runs; it goes to the next command. */
 const IDLE_BYTES = 16_384;
+
+/** As bash prints it: the job, how it ended in 24 columns, the command. */
+const NOTICE =
+  /^\[[0-9]+\][-+ ] {2}(?=.{24})(?:Done|Exit|Terminated|Killed|Hangup|Interrupt|Quit|Aborted|Broken pipe|Alarm clock|Segmentation fault)\b.*\n/gm;
 
 /** A command for a shell. */
 export interface ShellCommand {
@@ -111,7 +115,7 @@ export class Shell {
     const completion = typeof first === 'string' ? await this.climbDown(bash, running) : first;
     const answers = typeof first !== 'string' || (await bash.answers(STEP_MS));
     this.running = null;
-    const { text, ...sizes } = output.finish();
+    const printed = output.finish();
     this.cwd = completion.cwd;
     if (this.closed) {
       await bash.kill();
@@ -125,7 +129,7 @@ export class Shell {
       timedOut: first === 'timeout',
       restarted,
       limit: first === 'output' ? 'output' : limitOfStatus(completion.status),
-      output: { ...sizes, text: await this.withoutEcho(bash, text) },
+      output: withoutNotices(command, { ...printed, text: await this.withoutEcho(bash, printed.text) }),
       cwd: this.cwd,
       ms: performance.now() - started,
     };
@@ -202,4 +206,18 @@ export class Shell {
       if (!this.bash?.busy && this.idle.totalBytes > IDLE_BYTES) this.bash?.setReading(false);
     }
   }
+}
+
+/**
+ * Without job control's word on background jobs that have ended, which bash puts in where it pleases; unless the
+ * command may have asked for it.
+ */
+function withoutNotices(command: string, output: BoundedText): BoundedText {
+  if (/\bjobs\b/.test(command)) return output;
+  let removed = 0;
+  const text = output.text.replace(NOTICE, (line) => {
+    removed += Buffer.byteLength(line);
+    return '';
+  });
+  return { ...output, text, totalBytes: output.totalBytes - removed };
 }
