@@ -1,7 +1,8 @@
 """Views and edits text files of a workspace. Runs inside the sandbox, in any Python from 3.6 on.
 
 Bytes that an edit does not name stay as they are: encoding, byte order mark, line ends, mode, links.
-`main` is called with base64 of a JSON object: mark, workspace, command and the command's arguments.
+Reads requests from standard input, each a line of base64 of a JSON object (mark, workspace, command and the
+command's arguments), and answers each with a line: the mark, then JSON.
 """
 import base64
 import hashlib
@@ -329,13 +330,23 @@ def run(request):
     return COMMANDS[request['command']](real, request)
 
 
-def main(encoded):
-    request = json.loads(base64.b64decode(encoded).decode('utf-8'))
+def answer(request):
     try:
-        answer = {'ok': True, 'text': '\n'.join(run(request))}
+        return {'ok': True, 'text': '\n'.join(run(request))}
     except Refusal as refusal:
-        answer = {'ok': False, 'text': '%s: %s.' % (request['path'], refusal)}
+        return {'ok': False, 'text': '%s: %s.' % (request['path'], refusal)}
     except (OSError, MemoryError) as error:
         problem = getattr(error, 'strerror', None) or 'not enough memory'
-        answer = {'ok': False, 'text': '%s: %s. Nothing was changed.' % (request['path'], problem)}
-    sys.stdout.write('\n' + request['mark'] + json.dumps(answer) + '\n')
+        return {'ok': False, 'text': '%s: %s. Nothing was changed.' % (request['path'], problem)}
+
+
+def main():
+    # A session of its own: what interrupts the shell is not meant for the editor.
+    os.setsid()
+    for line in sys.stdin:
+        request = json.loads(base64.b64decode(line).decode('utf-8'))
+        sys.stdout.write(request['mark'] + json.dumps(answer(request)) + '\n')
+        sys.stdout.flush()
+
+
+main()

@@ -1,15 +1,16 @@
 import { readFileSync } from 'node:fs';
 import { z } from 'zod';
-import type { ShellResult } from '../../contracts/sandbox.ts';
-import { answerMark, askInShell, encodeRequest } from './in-shell.ts';
+import { RolloutError } from '../../contracts/failures.ts';
+import { askDriver, type Driver, unanswered } from './in-shell.ts';
 import type { Tool, ToolOutcome } from './tool.ts';
 
-const PROGRAM = readFileSync(new URL('./editor.py', import.meta.url), 'utf8');
-const SHELL = 'editor';
-/** Characters shown of what stands in the way of an answer. */
-const SHOWN_CHARACTERS = 2000;
+const DRIVER: Driver = {
+  shell: 'editor',
+  python: 'python3',
+  program: readFileSync(new URL('./editor.py', import.meta.url), 'utf8'),
+};
 
-const Answer = z.object({ ok: z.boolean(), text: z.string() });
+const Answer = z.union([z.object({ ok: z.boolean(), text: z.string() }), z.object({ missing: z.string() })]);
 
 const text = (description: string) => ({ type: 'string', description });
 
@@ -49,22 +50,14 @@ export const editor: Tool = {
   },
 
   async run(args, { sandbox, callId, timeoutMs }): Promise<ToolOutcome> {
-    const request = { ...args, mark: answerMark(callId), workspace: sandbox.workspace };
-    // The program reads nothing of the workspace (-I), and no argument is too long for standard input.
-    const command = `python3 -I - <<'END'\n${PROGRAM}\nmain('${encodeRequest(request)}')\nEND\n`;
-    const { answer, result } = await askInShell(sandbox, SHELL, { callId, command, timeoutMs });
-    const said = Answer.safeParse(answer);
-    if (said.success) return { status: 'ok', exitCode: said.data.ok ? 0 : 1, text: said.data.text };
-    return {
-      status: result.timedOut ? 'timeout' : 'ok',
-      exitCode: result.exitCode,
-      text: unfinished(result),
-    };
+    const { workspace } = sandbox;
+    const { answer, result } = await askDriver(sandbox, DRIVER, { ...args, callId, timeoutMs, workspace });
+    const said = Answer.safeParse(answer).data;
+    if (!said) {
+      const text = `[the editor ended: ${unanswered(result)}. View the file to see whether it was changed]`;
+      return { status: 'restarted', exitCode: null, text };
+    }
+    if ('missing' in said) throw new RolloutError('HandlerFailed', `editor: in the sandbox, ${said.missing}`);
+    return { status: 'ok', exitCode: said.ok ? 0 : 1, text: said.text };
   },
 };
-
-/** What the model is shown when the program was ended, or could not begin. */
-function unfinished({ timedOut, output }: ShellResult): string {
-  const why = timedOut ? 'it took too long' : output.text.trim().slice(-SHOWN_CHARACTERS) || 'it was killed';
-  return `[the editor did not finish: ${why}. View the file to see whether it was changed]`;
-}

@@ -4,6 +4,11 @@ import type { BoundSandbox } from '../sandbox/bound.ts';
 /** Bytes of an answer, with room for what else the shell prints. */
 const MAX_ANSWER_BYTES = 4 * 1024 ** 2;
 
+/** Milliseconds after a driver's time until its shell is interrupted. */
+const SHELL_MS = 10_000;
+/** Characters shown of what stands in the way of an answer. */
+const SHOWN_CHARACTERS = 2000;
+
 /** What a program said in a shell, and what the shell said of it. */
 export interface ShellAnswer {
   /** JSON; undefined when the program ended without saying it. */
@@ -31,8 +36,57 @@ export async function askInShell(
   return { answer: line === undefined ? undefined : parse(line.slice(mark.length)), result };
 }
 
+/**
+ * A Python program that stays in the sandbox between calls. It reads requests from standard input, each a line
+ * of base64 of JSON with a `mark`, and answers each with a line: the mark, then JSON. It leaves the terminal's
+ * session, so that what interrupts the shell is not meant for it.
+ */
+export interface Driver {
+  /** Name of its shell; it ends with that. */
+  readonly shell: string;
+  /** A word for bash: which Python runs it. */
+  readonly python: string;
+  readonly program: string;
+}
+
+/**
+ * Hands a request to a driver, which is started unless it runs. A driver that has not answered in time is
+ * killed. `{"missing": "there is no …"}` is the answer where there is no such Python.
+ */
+export function askDriver(
+  sandbox: BoundSandbox,
+  { shell, python, program }: Driver,
+  { callId, timeoutMs, ...request }: { callId: string; timeoutMs: number; [field: string]: unknown },
+): Promise<ShellAnswer> {
+  const mark = quote(answerMark(callId));
+  // A coprocess of the shell, on which builtins alone can act.
+  const command = `
+__python=${python}
+if ! command -v -- "$__python" >/dev/null; then
+  printf '\\n%s{"missing":"there is no %s"}\\n' ${mark} "$__python"
+  return 0
+fi
+if ! kill -0 "\${DRIVER_PID-}" 2>/dev/null; then
+  set +m
+  coproc DRIVER { exec "$__python" -I -c ${quote(program)}; }
+fi
+printf '%s\\n' '${encode({ ...request, mark: answerMark(callId) })}' >&"\${DRIVER[1]}" || return 1
+while IFS= read -r -t ${Math.ceil(timeoutMs / 1000)} __line <&"\${DRIVER[0]}"; do
+  if [[ $__line == ${mark}* ]]; then printf '\\n%s\\n' "$__line"; return 0; fi
+done
+kill -KILL "\${DRIVER_PID-}" 2>/dev/null
+return 1
+`;
+  return askInShell(sandbox, shell, { callId, command, timeoutMs: timeoutMs + SHELL_MS });
+}
+
+/** What stands in the way of an answer, for the model to see. */
+export function unanswered({ output }: ShellResult): string {
+  return output.text.trim().slice(-SHOWN_CHARACTERS) || 'it was killed';
+}
+
 /** Base64 of JSON: letters and digits, which pass through any shell. */
-export function encodeRequest(request: Record<string, unknown>): string {
+function encode(request: Record<string, unknown>): string {
   return Buffer.from(JSON.stringify(request)).toString('base64');
 }
 
