@@ -167,11 +167,13 @@ export class SandboxHost {
     const folder = path.join(this.paths.sandboxes, sandboxId);
     const [workspaceDir, controlDir] = [path.join(folder, 'workspace'), path.join(folder, 'control')];
     let handle: Handle | undefined;
+    // Both wait, one for the disk and one for processes.
+    const opening = Ledger.open(ledgerFile);
     try {
       for (const each of [workspaceDir, controlDir]) await mkdir(each, { recursive: true });
       handle = await this.backend.create({ sandboxId, workspaceDir, controlDir, spec: request.spec });
       await recordAnchors(folder, handle.anchors);
-      const ledger = await Ledger.open(ledgerFile);
+      const ledger = await opening;
       const { rolloutId } = request;
       const { backend } = this;
       const { logger } = this.options;
@@ -179,6 +181,7 @@ export class SandboxHost {
       return new Sandbox({ ...parts, folder, workspaceDir, controlDir });
     } catch (error) {
       if (handle) await this.backend.destroy(handle);
+      await opening.then((ledger) => ledger.close()).catch(() => {}); // then it is the error
       await removeTree(folder);
       if (error instanceof RolloutError) throw error;
       throw new RolloutError('SandboxFailed', messageOf(error), { cause: error });

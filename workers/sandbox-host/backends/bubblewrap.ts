@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { chownSync, existsSync } from 'node:fs';
+import path from 'node:path';
 import type { Readable } from 'node:stream';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
 import { WORKSPACE } from '../../../contracts/sandbox.ts';
@@ -11,7 +12,7 @@ import { CLOSE_DESCRIPTORS, launch } from './launcher.ts';
 import { enterNamespaces, examineAs, killAllIn, type Namespaced, processesIn } from './namespaces.ts';
 import { refuseImage } from './no-images.ts';
 import { asUser, SYSTEM_PATH, staged, UNPRIVILEGED_ID } from './staging.ts';
-import { etcFiles, systemFolders } from './system-files.ts';
+import { AS_THEY_ARE, etcFiles, systemFolders } from './system-files.ts';
 import { userNamespaceAdvice } from './user-namespaces.ts';
 import { runQuietly, untilDead } from './wait.ts';
 
@@ -83,6 +84,8 @@ export class BubblewrapBackend implements Backend {
     ];
     const missing = shown.find(([source]) => !existsSync(source));
     if (missing) throw new RolloutError('SandboxFailed', `${missing[0]} does not exist on this host`);
+    const sources: Record<string, string> = {};
+    const places = shown.map(([source]) => this.place(source, creation, sources));
     const args = [
       ...['--json-status-fd', '3'],
       ...systemFolders(),
@@ -91,17 +94,29 @@ export class BubblewrapBackend implements Backend {
         ...['--size', String(Math.ceil(spec.limits.memoryBytes * share)), '--tmpfs', folder],
       ]),
       ...['--remount-ro', '/dev'], // or what is made there would count nowhere
-      ...shown.flatMap(([source, target, how], index) => [
-        how,
-        this.ownerUid === null ? source : `/tmp/${index}`,
-        target,
-      ]),
+      ...shown.flatMap(([, target, how], index) => [how, places[index] as string, target]),
       ...['--remount-ro', '/', '--clearenv', '--hostname', 'sandbox', '--chdir', '/'],
       ...['--', ...FIRST_PROCESS],
     ];
-    const sources = Object.fromEntries(shown.map(([source], index) => [index, source]));
     const [file, argv, env] = this.command(args, sources, { [SANDBOX_VARIABLE]: creation.sandboxId });
     return start(creation, file, argv, env);
+  }
+
+  /**
+   * Where bubblewrap finds `source`. If it runs as another user, below a folder that is added to `sources`: as few
+   * as can be, each costs milliseconds.
+   */
+  private place(source: string, { workspaceDir }: Creation, sources: Record<string, string>): string {
+    if (this.ownerUid === null || AS_THEY_ARE.includes(source)) return source;
+    const folders = { etc: path.join(this.sharedDir, 'etc'), own: path.dirname(workspaceDir) };
+    for (const [name, folder] of Object.entries(folders)) {
+      if (!source.startsWith(`${folder}/`)) continue;
+      sources[name] = folder;
+      return path.join('/tmp', name, path.relative(folder, source));
+    }
+    const name = `bind${Object.keys(sources).length}`;
+    sources[name] = source;
+    return `/tmp/${name}`;
   }
 
   enter(handle: Handle, program: Program): Entry {

@@ -2,7 +2,7 @@ import { existsSync, lstatSync, mkdirSync, readlinkSync, writeFileSync } from 'n
 import path from 'node:path';
 
 /** Files of /etc that the sandbox sees as the host has them: how programs find libraries, and the time. */
-const AS_THEY_ARE = ['/etc/ld.so.cache', '/etc/alternatives', '/etc/localtime'];
+export const AS_THEY_ARE = ['/etc/ld.so.cache', '/etc/alternatives', '/etc/localtime'];
 
 /** Files of /etc made for the sandbox, so that nothing of the host's users, hosts or secrets shows. */
 const MADE: Record<string, string> = {

@@ -1,3 +1,4 @@
+import { writeSync } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import path from 'node:path';
 import { formatLine, hashLine, NO_HASH, parseLedger } from '../../../activities/trajectory/ledger-file.ts';
@@ -82,7 +83,8 @@ export class Ledger {
       const text = Buffer.from(formatLine(line));
       this.torn = true;
       try {
-        for (let done = 0; done < text.length; ) done += (await this.handle.write(text, done)).bytesWritten;
+        // Into the kernel's memory only, so at once; what takes time is the next line.
+        for (let done = 0; done < text.length; ) done += writeSync(this.handle.fd, text, done);
         await this.handle.datasync();
       } catch (error) {
         await this.cutOff().catch(() => {}); // tried again before the next append, which fails if this does

@@ -16,12 +16,15 @@ set +o history +o histexpand
 shopt -u checkwinsize
 unset HISTFILE MAILCHECK TMOUT
 cd -- ${quote(cwd)} 2>/dev/null
-__rollout_call=0
+__rollout_call=0 __rollout_ran=
 __rollout_reset() {
   PS0= PS1= PS2= PROMPT_COMMAND='{ __rollout_report prompt "$?"; } 2>/dev/null'
 }
 __rollout_report() {
-  { builtin printf '\\001${secret}:%s:%s:%s:%s\\002' "$1" "$__rollout_call" "$2" "$PWD" >/dev/tty; } 2>/dev/null
+  # What has been said needs no second word: each costs a turn through the terminal.
+  [[ $1 == prompt && $__rollout_ran == "$__rollout_call" ]] ||
+    { builtin printf '\\001${secret}:%s:%s:%s:%s\\002' "$1" "$__rollout_call" "$2" "$PWD" >/dev/tty; } 2>/dev/null
+  if [[ $1 == ran ]]; then __rollout_ran=$__rollout_call; fi
   __rollout_reset
   case $- in *e*) builtin return 0 ;; esac
   builtin return "$2"
