@@ -5,6 +5,7 @@ import type { RolloutResult } from '../contracts/result.ts';
 import type { ConcludeInput, EvaluateActivities, EvaluateInput } from '../contracts/stages.ts';
 import { Reward } from '../contracts/trajectory.ts';
 import { atEdge } from './errors.ts';
+import { callHandler } from './handlers/call.ts';
 import type { HandlerRegistry } from './handlers/registry.ts';
 import { withHeartbeat } from './heartbeat.ts';
 import { assembleTrajectory, messagesOf, truncationOf } from './trajectory/assemble.ts';
@@ -49,12 +50,22 @@ async function evaluate(
 
   const { handler, data } = handlers.open(request.task);
   const reward = checkedReward(
-    await handler.evaluate({
-      task: data,
-      outcome: end.outcome,
-      messages: messagesOf(records),
-      signal: context.cancellationSignal,
-    }),
+    await callHandler(
+      'evaluate',
+      {
+        signal: context.cancellationSignal,
+        seconds: request.deadlines.evaluateSeconds,
+        late: 'StageDeadline',
+        thrown: 'GraderFailed',
+      },
+      () =>
+        handler.evaluate({
+          task: data,
+          outcome: end.outcome,
+          messages: messagesOf(records),
+          signal: context.cancellationSignal,
+        }),
+    ),
   );
   const trajectory = await store.putTrajectory(key, [
     assembleTrajectory(records, {

@@ -3,6 +3,7 @@ import { controlQueue, runQueue } from '../contracts/queues.ts';
 import { SandboxSpec } from '../contracts/sandbox.ts';
 import type { AttemptInput, InitActivities, Placement } from '../contracts/stages.ts';
 import { atEdge } from './errors.ts';
+import { callHandler } from './handlers/call.ts';
 import type { HandlerRegistry } from './handlers/registry.ts';
 import { withHeartbeat } from './heartbeat.ts';
 import { bindSandbox } from './sandbox/bound.ts';
@@ -31,6 +32,7 @@ export function makeInitActivities({ handlers, sandboxes, host }: InitDependenci
   async function prepare({ request, attempt }: AttemptInput, signal: AbortSignal): Promise<Placement> {
     const started = Date.now();
     const { handler, data } = handlers.open(request.task);
+    const bounds = { signal, seconds: request.deadlines.initSeconds, late: 'StageDeadline' } as const;
     const sandbox = await sandboxes.create(
       {
         rolloutId: request.rolloutId,
@@ -41,7 +43,8 @@ export function makeInitActivities({ handlers, sandboxes, host }: InitDependenci
       signal,
     );
     try {
-      await handler.init?.({ task: data, sandbox: bindSandbox(sandboxes, sandbox, signal), signal });
+      const bound = bindSandbox(sandboxes, sandbox, signal);
+      await callHandler('init', bounds, () => handler.init?.({ task: data, sandbox: bound, signal }));
     } catch (error) {
       // The workflow never learns of this sandbox, so nobody else would release it.
       await sandboxes.release(sandbox.sandboxId);

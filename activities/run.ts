@@ -1,14 +1,17 @@
 import { CancelledFailure, type Context } from '@temporalio/activity';
+import { z } from 'zod';
 import { messageOf, RolloutError } from '../contracts/failures.ts';
 import type { LedgerLine, LedgerRecord } from '../contracts/ledger.ts';
 import type { SandboxInfo } from '../contracts/sandbox.ts';
 import type { RunActivities, RunInput, RunReport } from '../contracts/stages.ts';
 import type { ToolCall, ToolResult } from '../contracts/tools.ts';
+import { ChatMessage } from '../contracts/trajectory.ts';
 import { Agent, type AgentEnd, type Policy } from './agent/agent.ts';
 import { LedgerWriter } from './agent/ledger-writer.ts';
 import type { ToolCallParser } from './agent/parsers/parser.ts';
-import { StopSwitch } from './agent/stop.ts';
+import { endOfStop, StopSwitch } from './agent/stop.ts';
 import { atEdge } from './errors.ts';
+import { callHandler } from './handlers/call.ts';
 import type { HandlerRegistry } from './handlers/registry.ts';
 import { withHeartbeat } from './heartbeat.ts';
 import { type BoundSandbox, bindSandbox } from './sandbox/bound.ts';
@@ -18,6 +21,13 @@ import { openTools, type Tool } from './tools/tool.ts';
 import { messagesOf } from './trajectory/assemble.ts';
 import type { AttemptKey, TrajectoryStore } from './trajectory/store.ts';
 import { versionRange } from './trajectory/versions.ts';
+
+/** Seconds beyond its own timeout after which a tool that has not returned is left. */
+const TOOL_GRACE_SECONDS = 60;
+/** Seconds that a handler may take to take the outcome from a finished run. */
+const OUTCOME_SECONDS = 60;
+/** An outcome travels with every trajectory: a few kilobytes, and files elsewhere. */
+const MOST_OUTCOME_BYTES = 256 * 1024;
 
 /** Gives a rollout a server to sample from. */
 export interface PolicySource {
@@ -80,7 +90,7 @@ class Run {
         recorded.map((line: LedgerLine) => line.record),
         (seq, record) => sandboxes.appendLedger(info.sandboxId, { fence: info.fence, seq, record }),
       );
-      const end = await this.runAgent(info, ledger);
+      const end = await this.runAgent(info, ledger).catch((error) => this.endBeforeAgent(error, ledger));
       return await this.handOver(info, ledger, end, key);
     } finally {
       clearTimeout(deadline);
@@ -138,8 +148,8 @@ class Run {
     const policy = await policies.open(request.rolloutId, this.stop.signal);
     try {
       return await new Agent({
-        prompt: await handler.prompt(data),
-        tools: await openTools(handler.tools(data), sandbox),
+        prompt: checkedPrompt(await this.fromHandler('prompt', () => handler.prompt(data))),
+        tools: await this.fromHandler('tools', () => openTools(handler.tools(data), sandbox)),
         parser,
         policy: this.observed(policy),
         sampling: request.sampling,
@@ -156,6 +166,19 @@ class Run {
     }
   }
 
+  /**
+   * A stop before the agent's first record: its prompt and its tools are the handler's to give in time.
+   * @throws what the stop means, or the error itself if there was no stop.
+   */
+  private endBeforeAgent(error: unknown, ledger: LedgerWriter): AgentEnd {
+    const { cause } = this.stop;
+    if (!cause) throw error;
+    if (cause.kind === 'deadline' && ledger.records.length === 0) {
+      throw new RolloutError('HandlerFailed', 'the run deadline passed before the agent had a prompt');
+    }
+    return endOfStop(cause);
+  }
+
   /** The policy, with a note of whether a request is under way: a receipt says if it had to be aborted. */
   private observed(policy: Policy): Policy {
     const generate: Policy['generate'] = async (request, signal) => {
@@ -169,11 +192,13 @@ class Run {
 
   private async runTool(sandbox: BoundSandbox, tool: Tool, call: ToolCall): Promise<ToolResult> {
     const started = Date.now();
-    const outcome = await tool.run(call.arguments, {
-      sandbox,
-      callId: call.callId,
-      timeoutMs: Math.ceil(this.input.request.limits.toolTimeoutSeconds * 1000),
-    });
+    const { toolTimeoutSeconds } = this.input.request.limits;
+    const timeoutMs = Math.ceil(toolTimeoutSeconds * 1000);
+    const outcome = await this.fromHandler(
+      `tool ${call.tool}`,
+      () => tool.run(call.arguments, { sandbox, callId: call.callId, timeoutMs }),
+      toolTimeoutSeconds + TOOL_GRACE_SECONDS,
+    );
     return { callId: call.callId, tool: call.tool, ...outcome, ms: Date.now() - started };
   }
 
@@ -189,31 +214,31 @@ class Run {
   ): Promise<RunReport> {
     const { handlers, sandboxes, store } = this.deps;
     const { handler, data } = handlers.open(this.input.request.task);
-    if (ledger.records.at(-1)?.kind !== 'end') {
+    if (ledger.records.length > 0 && ledger.records.at(-1)?.kind !== 'end') {
       const messages = messagesOf(ledger.records);
       const last = messages.filter((message) => message.role === 'assistant').at(-1);
       const answer = finalAnswer(ledger.records) ?? last?.content ?? null;
-      const sandbox = bindSandbox(sandboxes, info, AbortSignal.timeout(60_000));
-      const outcome =
+      const sandbox = bindSandbox(sandboxes, info, AbortSignal.timeout(OUTCOME_SECONDS * 1000));
+      const taken =
         end === 'aborted'
           ? {}
-          : ((await this.handlerOutcome(() =>
-              handler.outcome?.({ task: data, sandbox, messages, answer }),
-            )) ?? { answer });
+          : await callHandler(
+              'outcome',
+              { signal: new AbortController().signal, seconds: OUTCOME_SECONDS },
+              async () => (await handler.outcome?.({ task: data, sandbox, messages, answer })) ?? { answer },
+            );
+      const outcome = checkedOutcome(taken);
       await ledger.append({ kind: 'end', ended: end, outcome });
     }
-    await store.putLedger(key, ledger.records);
+    if (ledger.records.length > 0) await store.putLedger(key, ledger.records);
     const killed = await sandboxes.release(info.sandboxId);
     return this.report(ledger.records, end, killed.processesKilled);
   }
 
-  private async handlerOutcome<R>(work: () => Promise<R> | undefined): Promise<R | undefined> {
-    try {
-      return await work();
-    } catch (error) {
-      if (error instanceof RolloutError) throw error;
-      throw new RolloutError('HandlerFailed', `outcome: ${messageOf(error)}`, { cause: error });
-    }
+  /** Calls a function of the handler for as long as nothing stops the run. */
+  private fromHandler<R>(what: string, work: () => R | Promise<R>, seconds?: number): Promise<R> {
+    const { runSeconds } = this.input.request.deadlines;
+    return callHandler(what, { signal: this.stop.signal, seconds: seconds ?? runSeconds }, work);
   }
 
   private report(records: readonly LedgerRecord[], end: AgentEnd, processesKilled: number): RunReport {
@@ -236,4 +261,30 @@ class Run {
       ms: Date.now() - this.started,
     };
   }
+}
+
+/** The opening messages; a model can't be asked about nothing. */
+function checkedPrompt(prompt: unknown): ChatMessage[] {
+  const parsed = z.array(ChatMessage).min(1).safeParse(prompt);
+  if (!parsed.success) throw new RolloutError('HandlerFailed', `prompt: ${z.prettifyError(parsed.error)}`);
+  return parsed.data;
+}
+
+/** The outcome as JSON carries it. @throws RolloutError HandlerFailed if it can't, or is too large. */
+function checkedOutcome(outcome: unknown): Record<string, unknown> {
+  let text: string;
+  try {
+    text = JSON.stringify(outcome);
+  } catch (error) {
+    throw new RolloutError('HandlerFailed', `outcome is no JSON: ${messageOf(error)}`, { cause: error });
+  }
+  const parsed = z.record(z.string(), z.unknown()).safeParse(outcome);
+  if (!parsed.success) throw new RolloutError('HandlerFailed', 'outcome: expected an object');
+  if (text.length > MOST_OUTCOME_BYTES) {
+    throw new RolloutError(
+      'HandlerFailed',
+      `outcome has ${text.length} characters of JSON: keep files elsewhere`,
+    );
+  }
+  return JSON.parse(text);
 }

@@ -135,7 +135,8 @@ export const FAILURES = {
     stage: 'evaluate',
     cause: 'infrastructure',
     retry: 'stage',
-    advice: 'The grader crashed; the trajectory is kept and can be graded again with `rollouts grade`.',
+    advice:
+      'The grader crashed; the trajectory is kept, ungraded: the message and stack in the history show where.',
   },
   WorkerLost: {
     stage: 'any',

@@ -16,6 +16,9 @@ export function runQueue(host: string): string {
   return `rollouts-run-${host}`;
 }
 
+/** Task queue of terminal records of rollouts that are not graded; graders can't keep them waiting. */
+export const RECORDS_QUEUE = 'rollouts-records';
+
 /** Control queue of one process that holds state, for short commands (release, abort). */
 export function controlQueue(process: string): string {
   return `rollouts-control-${process}`;

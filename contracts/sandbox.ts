@@ -10,7 +10,7 @@ export type SandboxBackendName = z.infer<typeof SandboxBackendName>;
 export const WORKSPACE = '/workspace';
 
 /** Bounds of one sandbox. What hits one is named in the result. */
-export const SandboxLimits = z.object({
+export const SandboxLimits = z.strictObject({
   /**
    * Bytes of memory of all processes together, with what lies in memory file systems (/tmp, /dev/shm and the
    * home folder).
@@ -52,7 +52,7 @@ export const SandboxBind = z.object({
 });
 
 /** What a handler wants of its sandbox. There is never a network. */
-export const SandboxSpec = z.object({
+export const SandboxSpec = z.strictObject({
   /** SIF file, or folder with a root file system, of the host; only apptainer has images. It has bash. */
   image: z.string().startsWith('/').optional(),
   binds: z.array(SandboxBind).default([]),

@@ -11,7 +11,7 @@ import { TrajectoryStore } from '../activities/trajectory/store.ts';
 import type { Config } from '../config/load.ts';
 import { temporalConnection } from '../config/temporal-connection.ts';
 import { loadTools } from '../config/tools.ts';
-import { evalQueue, initQueue, runQueue, WORKFLOW_QUEUE } from '../contracts/queues.ts';
+import { evalQueue, initQueue, RECORDS_QUEUE, runQueue, WORKFLOW_QUEUE } from '../contracts/queues.ts';
 import { SandboxAdmission } from './admission.ts';
 import { sandboxHostAddress } from './sandbox-host/address.ts';
 
@@ -47,7 +47,7 @@ export async function makeWorkers(config: Config, roles: readonly Role[]): Promi
     maxHeartbeatThrottleInterval: '10s',
   };
 
-  const makers: Record<Role, () => Promise<Worker>> = {
+  const makers: Record<Role, () => Promise<Worker | Worker[]>> = {
     workflow: () =>
       Worker.create({
         ...shared,
@@ -74,16 +74,22 @@ export async function makeWorkers(config: Config, roles: readonly Role[]): Promi
         activities: makeRunActivities({ handlers, sandboxes, policies, parser: fenced, store }),
         maxConcurrentActivityTaskExecutions: config.workers.runSlots ?? config.sandbox.capacity,
       }),
-    eval: () =>
-      Worker.create({
-        ...shared,
-        taskQueue: evalQueue(),
-        activities: makeEvaluateActivities({ handlers, store }),
-        maxConcurrentActivityTaskExecutions: config.workers.evalSlots,
-      }),
+    eval: async () => {
+      const { evaluate, conclude } = makeEvaluateActivities({ handlers, store });
+      return [
+        await Worker.create({
+          ...shared,
+          taskQueue: evalQueue(),
+          activities: { evaluate },
+          maxConcurrentActivityTaskExecutions: config.workers.evalSlots,
+        }),
+        // Its own slots: a record must not wait behind graders that hang.
+        await Worker.create({ ...shared, taskQueue: RECORDS_QUEUE, activities: { conclude } }),
+      ];
+    },
   };
   const workers: Worker[] = [];
-  for (const role of roles) workers.push(await makers[role]());
+  for (const role of roles) workers.push(...[await makers[role]()].flat());
   return {
     workers,
     close: async () => {

@@ -1,5 +1,5 @@
 import { ActivityCancellationType, type ActivityOptions, proxyActivities } from '@temporalio/workflow';
-import { evalQueue, initQueue } from '../contracts/queues.ts';
+import { evalQueue, initQueue, RECORDS_QUEUE } from '../contracts/queues.ts';
 import type { RolloutRequest } from '../contracts/request.ts';
 import type {
   ControlActivities,
@@ -75,7 +75,7 @@ export function controlOf(placement: Placement, summary: string): ControlActivit
 /** Keeps the terminal record of a rollout that was not graded. A full disk may be freed: try for long. */
 export function concludeActivity(summary: string): Pick<EvaluateActivities, 'conclude'> {
   return proxyActivities<EvaluateActivities>({
-    taskQueue: evalQueue(),
+    taskQueue: RECORDS_QUEUE,
     startToCloseTimeout: '30s',
     scheduleToCloseTimeout: '10m',
     retry: { initialInterval: '1s', maximumInterval: '30s' },

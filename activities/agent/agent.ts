@@ -9,7 +9,7 @@ import type { Tool } from '../tools/tool.ts';
 import { TokenSequence } from '../trajectory/tokens.ts';
 import type { LedgerWriter } from './ledger-writer.ts';
 import type { ToolCallParser } from './parsers/parser.ts';
-import type { StopSwitch } from './stop.ts';
+import { endOfStop, type StopSwitch } from './stop.ts';
 
 /** The policy as the agent uses it: tokens in, tokens out, and text for the parser. */
 export interface Policy {
@@ -64,7 +64,7 @@ export class Agent {
         if (end) return end;
       } catch (error) {
         // A stop breaks off whatever is under way; what that throws then is only the echo of the stop.
-        if (this.options.stop.cause) return this.endOfStop();
+        if (this.options.stop.cause) return endOfStop(this.options.stop.cause);
         throw error;
       }
     }
@@ -112,7 +112,7 @@ export class Agent {
         done ? refusal(call, 'Not run: the call before it ended the task.') : await this.answer(call),
       );
     }
-    if (this.options.stop.cause) return this.endOfStop();
+    if (this.options.stop.cause) return endOfStop(this.options.stop.cause);
     const messages: ChatMessage[] = results.map((result) => ({ role: 'tool', content: result.text }));
     const deltaIds = await policy.renderDelta(last.ids, messages);
     const observed: LedgerObserved = { kind: 'observed', turn: last.turn, results, messages, deltaIds };
@@ -142,7 +142,7 @@ export class Agent {
 
   private async sampleTurn(): Promise<AgentEnd | undefined> {
     const { ledger, policy, sampling, stop, parser, tools } = this.options;
-    if (stop.cause) return this.endOfStop();
+    if (stop.cause) return endOfStop(stop.cause);
     const turn = this.turns;
     const room = this.roomForTokens();
     if (room < 1) return this.fullness();
@@ -189,7 +189,7 @@ export class Agent {
       await ledger.append(record);
       this.sequence.appendSampled(record.ids, record.logprobs, record.policyVersion);
     }
-    return stop.cause ? this.endOfStop() : undefined;
+    return stop.cause ? endOfStop(stop.cause) : undefined;
   }
 
   /** Tokens that the next turn may have: what the model's context and the request's limit leave. */
@@ -210,28 +210,6 @@ export class Agent {
       texts.unshift(record.text);
     }
     return texts.join('');
-  }
-
-  /** What a stop makes of the run. @throws RolloutError where the run is to go on elsewhere or not at all. */
-  private endOfStop(): AgentEnd {
-    const cause = this.options.stop.cause;
-    switch (cause?.kind) {
-      case 'cancel':
-        return 'aborted';
-      case 'deadline':
-        return 'deadline';
-      case 'shutdown':
-        throw new RolloutError(
-          'WorkerLost',
-          'the worker was told to stop; the run goes on after its last turn',
-        );
-      case 'superseded':
-        throw new RolloutError('FenceRefused', 'a newer run of this rollout holds the sandbox');
-      case 'lost':
-        throw new RolloutError('SandboxLost', cause.message);
-      default:
-        throw new RolloutError('Internal', 'stopped without a cause');
-    }
   }
 }
 

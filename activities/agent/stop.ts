@@ -1,3 +1,4 @@
+import { RolloutError } from '../../contracts/failures.ts';
 import type { CancelReason } from '../../contracts/request.ts';
 
 /** Why an agent is stopped from outside. */
@@ -10,6 +11,28 @@ export type StopCause =
   | { readonly kind: 'superseded' }
   /** The sandbox or its host is gone. */
   | { readonly kind: 'lost'; readonly message: string };
+
+/**
+ * What a stop makes of a run: a way of ending, or an error where the run is to go on elsewhere or not at all.
+ * @throws RolloutError WorkerLost, FenceRefused, SandboxLost
+ */
+export function endOfStop(cause: StopCause): 'aborted' | 'deadline' {
+  switch (cause.kind) {
+    case 'cancel':
+      return 'aborted';
+    case 'deadline':
+      return 'deadline';
+    case 'shutdown':
+      throw new RolloutError(
+        'WorkerLost',
+        'the worker was told to stop; the run goes on after its last turn',
+      );
+    case 'superseded':
+      throw new RolloutError('FenceRefused', 'a newer run of this rollout holds the sandbox');
+    case 'lost':
+      throw new RolloutError('SandboxLost', cause.message);
+  }
+}
 
 /** Stops an agent once, with the first cause given; later ones change nothing. */
 export class StopSwitch {

@@ -33,6 +33,9 @@ const RUN_ID = 'workflow-run-1';
 
 let grade: () => number = () => 1;
 
+/** What a test makes a part of the handler do instead. */
+let instead: Partial<Record<'init' | 'prompt' | 'outcome' | 'evaluate', () => unknown>> = {};
+
 /** A task that uses every part: a file at init, a shell, an outcome read from the sandbox, a grade. */
 const write = defineHandler({
   name: 'write',
@@ -40,12 +43,17 @@ const write = defineHandler({
   schema: z.object({ content: z.string() }),
   example: { content: 'x' },
   tools: () => [bash],
-  prompt: async () => [{ role: 'user', content: 'Copy in.txt to out.txt.' }],
-  init: async ({ task, sandbox }) => sandbox.writeFile(`${sandbox.workspace}/in.txt`, task.content),
-  outcome: async ({ sandbox }) => ({
-    file: (await sandbox.readFile(`${sandbox.workspace}/out.txt`)).toString(),
-  }),
+  prompt: async () => (instead.prompt?.() as never) ?? [{ role: 'user', content: 'Copy in.txt to out.txt.' }],
+  init: async ({ task, sandbox }) => {
+    await instead.init?.();
+    await sandbox.writeFile(`${sandbox.workspace}/in.txt`, task.content);
+  },
+  outcome: async ({ sandbox }) =>
+    (instead.outcome?.() as never) ?? {
+      file: (await sandbox.readFile(`${sandbox.workspace}/out.txt`)).toString(),
+    },
   evaluate: async ({ task, outcome }) => {
+    await instead.evaluate?.();
     const right = outcome.file === task.content ? grade() : 0;
     return { total: right, parts: { right } };
   },
@@ -72,15 +80,16 @@ async function stages(t: TestContext, policy: Policy = letterPolicy({ replies })
     sandboxes,
     store,
     inActivity,
-    init: () => inActivity(() => init({ request, attempt: 1 })),
-    run: (placement: Placement) => inActivity(() => run({ request, attempt: 1, placement })),
+    init: (asked = request) => inActivity(() => init({ request: asked, attempt: 1 })),
+    run: (placement: Placement, asked = request) =>
+      inActivity(() => run({ request: asked, attempt: 1, placement })),
     runWith: (other: LlmServers, placement: Placement) => {
       const made = makeRunActivities({ handlers, sandboxes, policies: other, parser: fenced, store });
       return inActivity(() => made.run({ request, attempt: 1, placement }));
     },
-    evaluate: (placement: Placement) => {
+    evaluate: (placement: Placement, asked = request) => {
       const report = { policyVersions: [4, 4] } as unknown as RunReport;
-      return inActivity(() => evaluate({ request, attempt: 1, placement, record, report }));
+      return inActivity(() => evaluate({ request: asked, attempt: 1, placement, record, report }));
     },
     conclude: (result: ConcludeInput['result']) =>
       inActivity(() => conclude({ request, attempt: 1, result })),
@@ -223,6 +232,50 @@ test('a grader that crashes, or returns no number, has failed; it is never a 0',
   assert.equal((await s.evaluate(placement)).reward?.total, 1);
   grade = () => 0;
   assert.equal((await s.evaluate(placement)).reward?.total, 1, 'the record that stands is never replaced');
+});
+
+const never = () => new Promise<never>(() => {});
+
+test('a part of a handler that never returns, throws or gives nonsense is left and named', async (t) => {
+  t.after(() => {
+    instead = {};
+  });
+  const s = await stages(t);
+  const quick = {
+    ...request,
+    deadlines: { ...request.deadlines, initSeconds: 1, runSeconds: 1, evaluateSeconds: 1 },
+  };
+  instead = { init: never };
+  await assert.rejects(s.init(quick), failsAs('StageDeadline', /init did not return within 1 s/));
+  assert.equal((await s.sandboxes.stats()).sandboxes, 0, 'its sandbox is released');
+  const placement = await (async () => {
+    instead = {};
+    return s.init();
+  })();
+  for (const [prompt, said] of [
+    [never, /deadline passed before the agent had a prompt|did not return/],
+    [() => assert.fail('broken'), /prompt: broken/],
+    [() => [], /prompt/],
+    [() => 'text', /prompt/],
+  ] as const) {
+    instead = { prompt };
+    await assert.rejects(s.run(placement, quick), failsAs('HandlerFailed', said));
+  }
+  const circular: Record<string, unknown> = {};
+  circular.self = circular;
+  for (const value of [circular, { n: 1n }, ['a'], { big: 'x'.repeat(300_000) }]) {
+    instead = { outcome: () => value };
+    await assert.rejects(s.run(placement), failsAs('HandlerFailed', /outcome/));
+  }
+  instead = {};
+  assert.equal((await s.run(placement)).ended, 'finished');
+  instead = { evaluate: never };
+  await assert.rejects(
+    s.evaluate(placement, quick),
+    failsAs('StageDeadline', /evaluate did not return within 1 s/),
+  );
+  instead = {};
+  assert.equal((await s.evaluate(placement)).reward?.total, 1);
 });
 
 test('a store that takes nothing fails the stage, and release still ends the sandbox', async (t) => {

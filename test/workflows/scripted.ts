@@ -2,7 +2,14 @@ import { fileURLToPath } from 'node:url';
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import { bundleWorkflowCode, DefaultLogger, NativeConnection, Runtime, Worker } from '@temporalio/worker';
 import { type FailureType, helpsInStage } from '../../contracts/failures.ts';
-import { controlQueue, evalQueue, initQueue, runQueue, WORKFLOW_QUEUE } from '../../contracts/queues.ts';
+import {
+  controlQueue,
+  evalQueue,
+  initQueue,
+  RECORDS_QUEUE,
+  runQueue,
+  WORKFLOW_QUEUE,
+} from '../../contracts/queues.ts';
 import { recordIdentity, recordTimings } from '../../contracts/record.ts';
 import type {
   ControlActivities,
@@ -128,7 +135,12 @@ export async function startScriptedWorkers(address: string): Promise<{
     await Worker.create({
       ...shared,
       taskQueue: evalQueue(),
-      activities: { evaluate: called('evaluate'), conclude: called('conclude') },
+      activities: { evaluate: called('evaluate') },
+    }),
+    await Worker.create({
+      ...shared,
+      taskQueue: RECORDS_QUEUE,
+      activities: { conclude: called('conclude') },
     }),
     await Worker.create({
       ...shared,
