@@ -36,7 +36,8 @@ test('images', { skip: WITHOUT_APPTAINER }, async (t) => {
         [path.basename(images[0].path), `${path.basename(images[0].path)}.lock`].sort(),
       );
 
-      const box = await Box.create(client, { image: images[0].path });
+      const limits = { memoryBytes: 64 * 1024 ** 2, processes: 40 };
+      const box = await Box.create(client, { image: images[0].path, limits });
       assert.equal((await box.exec(['cat', '/etc/release-of-the-image'])).stdout.text, 'of the image\n');
       assert.equal((await box.exec(['ls', '/usr/local'])).exitCode, 2);
       assert.equal((await box.exec(['python3', '-c', ''])).exitCode, 127);
@@ -48,6 +49,11 @@ test('images', { skip: WITHOUT_APPTAINER }, async (t) => {
       const status = await box.exec(['grep', 'CapEff', '/proc/self/status']);
       assert.match(status.stdout.text, /\t0+\n$/);
       assert.equal(helpersOf(images[0].path).length, 1);
+      const filled = await box.exec(['dd', 'if=/dev/zero', 'of=/tmp/big', 'bs=1M']);
+      assert.equal(filled.limit, 'disk');
+      await box.exec(['rm', '/tmp/big']);
+      const bomb = await box.bash('bomb() { bomb | bomb & }; bomb; sleep 60; echo over', 30_000, 1000);
+      assert.equal(bomb.limit, 'processes');
       await box.release();
       assert.deepEqual(helpersOf(images[0].path), []);
     },
@@ -94,6 +100,8 @@ test('images', { skip: WITHOUT_APPTAINER }, async (t) => {
   await t.test('a folder is an image as it is', async () => {
     const box = await Box.create(client, { image: root });
     assert.equal((await box.bash('cat /etc/release-of-the-image')).output.text, 'of the image\n');
+    // Whoever owns the folder: here that is somebody else when the host runs as root.
+    assert.equal((await box.bash('cd; echo x > x; cat x; pwd')).output.text, 'x\n/root\n');
     await box.release();
   });
 

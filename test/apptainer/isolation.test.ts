@@ -59,6 +59,7 @@ test('what runs in apptainer', { skip: WITHOUT_APPTAINER }, async (t) => {
   await t.test('writes elsewhere in memory, within bounds, and its neighbour sees none of it', async () => {
     const small = await Box.create(client, { limits: { memoryBytes: 64 * 1024 ** 2 } });
     assert.equal((await bash('echo mine > /file; echo mine > /tmp/file; cat /file')).stdout.text, 'mine\n');
+    assert.equal((await bash('mkdir ~/x /etc/x /var/x && stat -c %U ~ ~/x')).stdout.text, 'root\nroot\n');
     assert.match((await small.exec(['ls', '/', '/tmp'])).stdout.text, /^((?!file).)*$/s);
     for (const file of ['/tmp/big', '/big', '/dev/big', '/dev/shm/big']) {
       const filled = await small.exec(['dd', 'if=/dev/zero', `of=${file}`, 'bs=1M', 'count=64']);

@@ -20,7 +20,8 @@ export const DROP_PRIVILEGES = tool(
  * First process of a sandbox, with all privileges of its user namespace to begin with. Tells the host what it
  * sees of the network and what environment the image sets; forbids user namespaces, in which what runs here
  * could get privileges back and mount memory without bound; gives each file system in memory its share of `$1`
- * bytes, processes the rest, and /dev none;
+ * bytes, processes the rest, and /dev none; makes the home folder (`$2`) one that can be written to, whoever owns
+ * the image's;
  * then gives up its privileges and environment, and lives as long as the host holds its stdin.
  */
 const FIRST = `
@@ -29,6 +30,8 @@ printf '%s\\0' "$(</proc/net/dev)"
 while IFS= read -r -d '' entry; do printf '%s\\0' "$entry"; done < /proc/self/environ
 unset \${!LD_*}
 echo 0 > /proc/sys/user/max_user_namespaces || exit 1
+[ -d "$2" ] || mkdir -p "$2" || exit 1
+[ -w "$2" ] || ${tool('mount').join(' ')} -i -t tmpfs -o nosuid,nodev,mode=700 home "$2" || exit 1
 declare -A topmost
 while read -r _ folder kind options _; do topmost[$folder]="$kind,$options"; done < /proc/self/mounts
 for folder in "\${!topmost[@]}"; do
@@ -43,17 +46,18 @@ for folder in "\${!topmost[@]}"; do
   done
   case $folder in
     /dev) flags+=,ro size=$(($1 / 64)) ;;
-    /dev/shm) size=$(($1 / 8)) ;;
+    /dev/shm | "$2") size=$(($1 / 8)) ;;
     *) size=$(($1 / 2)) ;;
   esac
   ${tool('mount').join(' ')} -i --options-mode ignore -o "$flags,size=$size" "$folder" || exit 1
 done
+cd /tmp
 exec -c ${DROP_PRIVILEGES.join(' ')} /bin/bash --norc --noprofile -c \\
   'printf "\\0ready\\n"; exec >/dev/null 2>&1; read -r _'`;
 
 /** The argv of the first process. */
-export function firstProcess(memoryBytes: number): string[] {
-  return ['/bin/bash', '--norc', '--noprofile', '-c', FIRST, 'first', String(memoryBytes)];
+export function firstProcess(memoryBytes: number, home: string): string[] {
+  return ['/bin/bash', '--norc', '--noprofile', '-c', FIRST, 'first', String(memoryBytes), home];
 }
 
 /** True if this is all that the first process says before it stands. */

@@ -1,6 +1,7 @@
 import { execFileSync } from 'node:child_process';
 import {
   chmodSync,
+  chownSync,
   copyFileSync,
   existsSync,
   lstatSync,
@@ -32,10 +33,10 @@ export interface ApptainerShared {
 }
 
 /**
- * Writes them below `sharedDir`.
+ * Writes them below `sharedDir`; `ownerUid` is who sandboxes run as, null for this process's user.
  * @throws when a program is missing.
  */
-export function writeApptainerShared(sharedDir: string): ApptainerShared {
+export function writeApptainerShared(sharedDir: string, ownerUid: number | null): ApptainerShared {
   const shared = {
     tools: path.join(sharedDir, 'tools'),
     hostRoot: path.join(sharedDir, 'host-root'),
@@ -46,7 +47,7 @@ export function writeApptainerShared(sharedDir: string): ApptainerShared {
   writeFileSync(shared.empty, '');
   writeEtcFiles(sharedDir);
   for (const tool of TOOLS) copyWithLibraries(tool, shared.tools);
-  writeHostRoot(shared.hostRoot);
+  writeHostRoot(shared.hostRoot, ownerUid);
   return shared;
 }
 
@@ -66,11 +67,13 @@ function copy(source: string, target: string): void {
   renameSync(`${target}.new`, target);
 }
 
-/** Mount points, and the links into /usr that this system has. */
-function writeHostRoot(folder: string): void {
-  for (const name of ['usr', 'etc', 'proc', 'sys', 'dev', 'tmp', 'root', 'run', 'var/tmp']) {
+/** Mount points, which are the sandbox's to write to, and the links into /usr that this system has. */
+function writeHostRoot(folder: string, ownerUid: number | null): void {
+  for (const name of ['usr', 'etc', 'proc', 'sys', 'dev', 'tmp', 'root', 'run', 'var', 'var/tmp']) {
     mkdirSync(path.join(folder, name), { recursive: true });
+    if (ownerUid !== null) chownSync(path.join(folder, name), ownerUid, ownerUid);
   }
+  if (ownerUid !== null) chownSync(folder, ownerUid, ownerUid);
   for (const name of SYSTEM_FOLDERS) {
     if (!existsSync(name)) continue;
     const target = path.join(folder, name);

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { chownSync, existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { chownSync, existsSync, mkdirSync, mkdtempSync, rmSync, statfsSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
@@ -22,9 +22,6 @@ const HOME = '/root';
 
 /** Files of /etc that show nothing of the host, whatever the image has there. The last loads code into the tools. */
 const EMPTY_FILES = ['/etc/resolv.conf', '/etc/ld.so.preload'];
-
-/** What lies in memory: the first stands for all that is written outside the workspace. */
-const MEMORY_FOLDERS = ['/tmp', '/dev/shm'];
 
 /** A folder or file of the host, shown inside. */
 interface Mount {
@@ -73,7 +70,7 @@ export class ApptainerBackend implements Backend {
     }
     let version: string;
     try {
-      this.shared = writeApptainerShared(sharedDir);
+      this.shared = writeApptainerShared(sharedDir, this.ownerUid);
       version = (await promisify(execFile)(program, ['--version'], { env: { PATH: SYSTEM_PATH } })).stdout;
     } catch (error) {
       return { works: false, why: `apptainer (${program}) cannot be used: ${messageOf(error)}` };
@@ -104,12 +101,16 @@ export class ApptainerBackend implements Backend {
       ...EMPTY_FILES.map((target) => ({ source: shared.empty, target })),
       ...spec.binds,
     ];
-    const argv = this.argv(image ?? shared.hostRoot, home, mounts, firstProcess(spec.limits.memoryBytes));
+    const argv = this.argv(
+      image ?? shared.hostRoot,
+      home,
+      mounts,
+      firstProcess(spec.limits.memoryBytes, HOME),
+    );
     const started = await startApptainer(creation.sandboxId, argv);
-    const root = `/proc/${started.first.pid}/root`;
 
     const seen = { sandboxId: creation.sandboxId, workspace: WORKSPACE, control: CONTROL, spec };
-    return { ...started, ...seen, root, memoryFolders: MEMORY_FOLDERS } as Sandbox;
+    return { ...started, ...seen, ...watched(started.first.pid) } as Sandbox;
   }
 
   enter(handle: Handle, program: Program): Entry {
@@ -215,6 +216,31 @@ export class ApptainerBackend implements Backend {
       : staged(stage, Object.fromEntries(sources.entries()), this.ownerUid, supervised);
   }
 }
+
+/**
+ * Where the host sees what the sandbox takes. The folder of the first process, /tmp, stands for all that is written
+ * outside the workspace. The rest is behind the root folder, which FUSE shows to nobody outside when it is a SIF's.
+ */
+function watched(first: number): Pick<Handle, 'proc' | 'memoryFolders'> {
+  const [root, tmp] = [`/proc/${first}/root`, `/proc/${first}/cwd`];
+  try {
+    const home = statSync(`${root}${HOME}`).dev === statSync(root).dev ? [] : [`${root}${HOME}`];
+    return { proc: `${root}/proc`, memoryFolders: [tmp, `${root}/dev/shm`, ...home].filter(isInMemory) };
+  } catch {
+    return { memoryFolders: [tmp].filter(isInMemory) };
+  }
+}
+
+function isInMemory(folder: string): boolean {
+  try {
+    return statfsSync(folder).type === TMPFS_MAGIC;
+  } catch {
+    return false; // the sandbox has just ended
+  }
+}
+
+/** Of statfs(2). */
+const TMPFS_MAGIC = 0x0102_1994;
 
 function withAdvice(why: string): string {
   return /namespace|not permitted|denied/i.test(why) ? `${why}. ${userNamespaceAdvice()}` : why;

@@ -34,11 +34,11 @@ export interface Handle {
   readonly anchors: readonly ProcessInfo[];
   readonly spec: SandboxSpec;
   /**
-   * The sandbox's root folder as the host reaches it, with the sandbox's own `/proc` in it. Where there is none,
-   * `processes` is asked instead, which takes longer.
+   * The sandbox's own list of processes (its `/proc`), as the host reaches it. Where it does not, `processes` is
+   * asked instead, which takes longer.
    */
-  readonly root?: string;
-  /** Paths inside of the file systems that take memory; with `root` only. */
+  readonly proc?: string;
+  /** The file systems that take memory, as the host reaches them. */
   readonly memoryFolders?: readonly string[];
   /** Resolves when the sandbox's first process has ended, for whatever reason, with what is known. */
   readonly ended: Promise<string>;

@@ -1,6 +1,5 @@
 import { statfsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
-import path from 'node:path';
 import type { Handle } from '../backends/backend.ts';
 import type { ProcessInfo } from '../processes.ts';
 
@@ -8,12 +7,11 @@ import type { ProcessInfo } from '../processes.ts';
 const INODE_BYTES = 1024;
 
 /** Bytes that lie in the sandbox's memory file systems. Cheap: what is in them does not matter. */
-export function bytesInFolders({ root, memoryFolders = [] }: Handle): number {
-  if (root === undefined) return 0;
+export function bytesInFolders({ memoryFolders = [] }: Handle): number {
   let bytes = 0;
   for (const folder of memoryFolders) {
     try {
-      const { blocks, bfree, bsize, files, ffree } = statfsSync(path.join(root, folder));
+      const { blocks, bfree, bsize, files, ffree } = statfsSync(folder);
       bytes += (blocks - bfree) * bsize + (files - ffree) * INODE_BYTES;
     } catch {
       // The sandbox has just ended.
@@ -23,11 +21,10 @@ export function bytesInFolders({ root, memoryFolders = [] }: Handle): number {
 }
 
 /** True if one of the memory file systems is full. */
-export function folderIsFull({ root, memoryFolders = [] }: Handle): boolean {
-  if (root === undefined) return false;
+export function folderIsFull({ memoryFolders = [] }: Handle): boolean {
   return memoryFolders.some((folder) => {
     try {
-      const { blocks, bfree, files, ffree } = statfsSync(path.join(root, folder));
+      const { blocks, bfree, files, ffree } = statfsSync(folder);
       return bfree < blocks / 256 || (files > 0 && ffree === 0);
     } catch {
       return false; // the sandbox has just ended

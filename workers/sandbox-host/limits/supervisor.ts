@@ -1,5 +1,4 @@
 import { readFileSync, statfsSync, statSync } from 'node:fs';
-import path from 'node:path';
 import type { Logger } from 'pino';
 import { messageOf } from '../../../contracts/failures.ts';
 import type { LimitHit } from '../../../contracts/sandbox.ts';
@@ -115,11 +114,11 @@ export class Supervisor {
     if (this.diskMayHaveGrown()) this.disk.run(() => this.checkDisk(), this.failed);
   }
 
-  /** Process ids are the sandbox's own where it has a root of its own. */
+  /** Process ids are the sandbox's own where its own list can be read. */
   private cheapList(): ProcessInfo[] {
     const { backend, handle } = this.options;
-    if (handle.root === undefined) return backend.processes(handle);
-    const proc = path.join(handle.root, 'proc');
+    const { proc } = handle;
+    if (proc === undefined) return backend.processes(handle);
     try {
       return processIds(proc).flatMap((pid) => processInfo(pid, proc) ?? []);
     } catch {
@@ -196,8 +195,8 @@ export class Supervisor {
   }
 
   private countedDevices(): Set<number> {
-    const { root, memoryFolders = [] } = this.options.handle;
-    return new Set(memoryFolders.map((folder) => statSync(path.join(root ?? '/', folder)).dev));
+    const { memoryFolders = [] } = this.options.handle;
+    return new Set(memoryFolders.map((folder) => statSync(folder).dev));
   }
 
   /** Kills all but the shells: first stopped, so that none forks away. */
