@@ -1,5 +1,13 @@
 import { randomBytes } from 'node:crypto';
-import { chownSync, readlinkSync, writeFileSync, writeSync } from 'node:fs';
+import {
+  chownSync,
+  closeSync,
+  ftruncateSync,
+  openSync,
+  readlinkSync,
+  writeFileSync,
+  writeSync,
+} from 'node:fs';
 import path from 'node:path';
 import { type IPty, spawn } from 'node-pty';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
@@ -54,6 +62,8 @@ export class Bash {
   /** The line typed last, as an echo would show it. */
   typed = '';
   private calls = 0;
+  private readonly commandFd: number;
+  private commandBytes = 0;
   private startedAt = 0;
   private running: Running | null = null;
   private cwd: string;
@@ -74,8 +84,21 @@ export class Bash {
       cwd: '/',
       environment: { SHELL: '/bin/bash' },
     });
-    // cwd: any folder that is always there; the one inside is entered inside.
-    this.pty = spawn(file, args, { env, cwd: '/', cols: COLUMNS, rows: ROWS, encoding: null, name: 'dumb' });
+    this.commandFd = openSync(path.join(options.controlDir, COMMAND_FILE), 'w', 0o644);
+    try {
+      // cwd: any folder that is always there; the one inside is entered inside.
+      this.pty = spawn(file, args, {
+        env,
+        cwd: '/',
+        cols: COLUMNS,
+        rows: ROWS,
+        encoding: null,
+        name: 'dumb',
+      });
+    } catch (error) {
+      closeSync(this.commandFd);
+      throw error;
+    }
     this.pty.onData((chunk) => this.reader.push(chunk as unknown as Buffer));
     this.gone = new Promise((resolve) => {
       this.pty.onExit(({ exitCode, signal: number }) => {
@@ -127,9 +150,8 @@ export class Bash {
   run(command: string): Promise<Completion> {
     if (this.running || this.isEnded) throw new RolloutError('Internal', 'this shell is not free');
     const call = ++this.calls;
-    const file = path.join(this.options.controlDir, COMMAND_FILE);
     // A file holds any command whole; a terminal cuts typed lines at 4,096 bytes and acts on control characters.
-    writeFileSync(file, command.endsWith('\n') ? command : `${command}\n`);
+    this.writeCommand(Buffer.from(command.endsWith('\n') ? command : `${command}\n`));
     const completion = new Promise<Completion>((resolve) => {
       this.running = { call, begun: false, interrupt: false, resolve };
     });
@@ -184,6 +206,13 @@ export class Bash {
     await this.gone;
   }
 
+  /** In place: some file systems write a file that was emptied first to the disk at once. */
+  private writeCommand(text: Buffer): void {
+    for (let done = 0; done < text.length; ) done += writeSync(this.commandFd, text, done, undefined, done);
+    if (text.length < this.commandBytes) ftruncateSync(this.commandFd, text.length);
+    this.commandBytes = text.length;
+  }
+
   /** Writes to the terminal, at once: node-pty's own way takes a turn through another thread. */
   private type(text: string): void {
     try {
@@ -230,6 +259,7 @@ export class Bash {
 
   private onExit(status: number): void {
     this.isEnded = true;
+    closeSync(this.commandFd);
     this.reader.flush();
     this.finish({ status, cwd: this.exitMarker?.cwd ?? this.cwd, shellEnded: true });
   }
