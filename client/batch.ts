@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { Config } from '../config/load.ts';
+import { RolloutError } from '../contracts/failures.ts';
 import { RolloutId, type RolloutRequestInput } from '../contracts/request.ts';
 import type { RolloutResult } from '../contracts/result.ts';
 import type { Task } from '../contracts/task.ts';
@@ -18,6 +19,8 @@ export interface BatchOptions {
   /** Told of every rollout that is begun and of every terminal record, as they come. */
   onStart(rolloutId: string): void;
   onResult(result: RolloutResult): Promise<void> | void;
+  /** Told of a rollout that could not be asked for; the others go on. */
+  onRefused(rolloutId: string, problem: string): void;
 }
 
 /**
@@ -31,11 +34,29 @@ export async function runBatch(client: RolloutClient, config: Config, options: B
     for (;;) {
       const { done, value: request } = await requests.next();
       if (done) return;
-      options.onStart(request.rolloutId);
-      await options.onResult(await client.execute(request));
+      const result = await executeOrRefuse(client, request, options);
+      if (result) await options.onResult(result);
     }
   };
-  await Promise.all(Array.from({ length: options.concurrency }, worker));
+  // All of them, also when one fails: none may go on behind the back of a caller that closes the client.
+  const ends = await Promise.allSettled(Array.from({ length: options.concurrency }, worker));
+  for (const end of ends) if (end.status === 'rejected') throw end.reason;
+}
+
+async function executeOrRefuse(
+  client: RolloutClient,
+  request: RolloutRequestInput,
+  options: BatchOptions,
+): Promise<RolloutResult | undefined> {
+  try {
+    const { rolloutId } = await client.start(request);
+    options.onStart(rolloutId);
+  } catch (error) {
+    if (!(error instanceof RolloutError) || error.type !== 'InvalidRequest') throw error;
+    options.onRefused(request.rolloutId, error.message);
+    return undefined;
+  }
+  return client.result(request.rolloutId);
 }
 
 async function* requestsOf(config: Config, options: BatchOptions): AsyncGenerator<RolloutRequestInput> {

@@ -103,8 +103,8 @@ export async function main(argv: readonly string[]): Promise<number> {
     .option('--batch <id>')
     .option('--group <id>')
     .option('--task <id>')
-    .option('--stage <stage>', 'queued, init, run, evaluate or ended')
-    .option('--outcome <outcome>', 'completed, truncated, cancelled or failed')
+    .addOption(new Option('--stage <stage>').choices(['queued', 'init', 'run', 'evaluate', 'ended']))
+    .addOption(new Option('--outcome <outcome>').choices(['completed', 'truncated', 'cancelled', 'failed']))
     .option('--host <name>')
     .option('--limit <n>', 'at most so many', count, 50);
 
@@ -175,7 +175,10 @@ async function runEntry(file: string, args: string[], flags: CommonFlags): Promi
     ...(flags.stateDir === undefined ? {} : { ROLLOUTS_STATE_FOLDER: flags.stateDir }),
     ...(flags.handlers === undefined ? {} : { ROLLOUTS_WORKERS_HANDLERS: JSON.stringify(flags.handlers) }),
   };
-  const child = spawn(process.execPath, ['--import', 'tsx', entry, ...args], { env, stdio: 'inherit' });
+  const child = spawn(process.execPath, ['--import', import.meta.resolve('tsx'), entry, ...args], {
+    env,
+    stdio: 'inherit',
+  });
   const forward = (signal: NodeJS.Signals) => child.kill(signal);
   process.on('SIGTERM', forward);
   process.on('SIGINT', () => {}); // the terminal sends it to the child as well
@@ -184,6 +187,7 @@ async function runEntry(file: string, args: string[], flags: CommonFlags): Promi
 
 /** An error as a person wants it: the message, and what to do where the failure table says. */
 function explain(error: unknown): string {
-  if (!(error instanceof RolloutError)) return messageOf(error);
+  // What is wrong with a request is in the message; the table's advice is for failures of rollouts.
+  if (!(error instanceof RolloutError) || error.type === 'InvalidRequest') return messageOf(error);
   return `${error.message}\n  ${FAILURES[error.type].advice}`;
 }

@@ -7,11 +7,12 @@ import {
   WorkflowIdConflictPolicy,
   WorkflowIdReusePolicy,
 } from '@temporalio/client';
-import { TypedSearchAttributes } from '@temporalio/common';
+import { defaultPayloadConverter, type Payload, TypedSearchAttributes } from '@temporalio/common';
 import type { Config } from '../config/load.ts';
 import { temporalConnection } from '../config/temporal-connection.ts';
-import { messageOf, RolloutError } from '../contracts/failures.ts';
+import { FAILURES, messageOf, RolloutError } from '../contracts/failures.ts';
 import { WORKFLOW_QUEUE } from '../contracts/queues.ts';
+import { recordIdentity, recordTimings } from '../contracts/record.ts';
 import { type CancelReason, RolloutRequest, type RolloutRequestInput } from '../contracts/request.ts';
 import { RolloutResult } from '../contracts/result.ts';
 import { SEARCH_ATTRIBUTES as ATTRIBUTES } from '../contracts/search-attributes.ts';
@@ -23,6 +24,9 @@ import {
   STATUS_QUERY,
 } from '../contracts/signals.ts';
 import { type RolloutFilter, visibilityQuery } from './filter.ts';
+
+/** Temporal refuses payloads of 2 MB; the request also travels to every stage. */
+const MOST_REQUEST_BYTES = 1024 ** 2;
 
 /** A rollout as a list shows it; `outcome` is null while it is open. */
 export interface RolloutListing {
@@ -51,9 +55,15 @@ export class RolloutClient {
     this.temporal = new Client({ connection, namespace });
   }
 
-  /** @throws Error that names the address and how to start a server, if none answers. */
+  /** @throws an Error that says how to start a server, if none is known or the one that is does not answer. */
   static async connect(config: Config): Promise<RolloutClient> {
-    const { connectionOptions, namespace } = temporalConnection(config);
+    const { connectionOptions, namespace, chosen } = temporalConnection(config);
+    if (!chosen) {
+      throw new RolloutError(
+        'InvalidRequest',
+        'no stack runs in this checkout: start one with "npm start", or set temporal.address',
+      );
+    }
     try {
       return new RolloutClient(await Connection.connect(connectionOptions), namespace);
     } catch (error) {
@@ -99,16 +109,16 @@ export class RolloutClient {
   }
 
   /**
-   * Waits for the terminal record of a rollout, whatever its outcome.
-   * @throws the workflow's failure if it closed without one (terminated from outside, for example).
+   * Waits for the terminal record of a rollout, whatever its outcome. One that was closed from outside
+   * (terminated, for example) has none: it is told as failed, `Terminated`.
+   * @throws if there is no such rollout, or Temporal does not answer.
    */
   async result(rolloutId: string): Promise<RolloutResult> {
     try {
       return RolloutResult.parse(await this.temporal.workflow.getHandle(rolloutId).result());
     } catch (error) {
-      const record = recordInFailure(error);
-      if (record) return record;
-      throw error;
+      if (!(error instanceof WorkflowFailedError)) throw error;
+      return recordInFailure(error) ?? (await this.closedFromOutside(rolloutId, error));
     }
   }
 
@@ -116,6 +126,20 @@ export class RolloutClient {
   async cancel(rolloutId: string, reason: CancelReason = 'user'): Promise<void> {
     const signal: CancelSignal = { reason };
     await this.temporal.workflow.getHandle(rolloutId).signal(CANCEL_SIGNAL, signal);
+  }
+
+  private async closedFromOutside(rolloutId: string, error: WorkflowFailedError): Promise<RolloutResult> {
+    const handle = this.temporal.workflow.getHandle(rolloutId);
+    const { runId, startTime, closeTime } = await handle.describe();
+    const events = (await handle.fetchHistory()).events ?? [];
+    const payloads = events[0]?.workflowExecutionStartedEventAttributes?.input?.payloads ?? [];
+    const request = RolloutRequest.parse(defaultPayloadConverter.fromPayload(payloads[0] as Payload));
+    return closedRecord(request, runId, messageOf(error.cause ?? error), startTime, closeTime ?? new Date());
+  }
+
+  /** False once a rollout's workflow is closed. */
+  async isOpen(rolloutId: string): Promise<boolean> {
+    return (await this.temporal.workflow.getHandle(rolloutId).describe()).status.name === 'RUNNING';
   }
 
   /** Where a rollout is now; needs a workflow worker. */
@@ -144,7 +168,14 @@ export class RolloutClient {
 
 function checkedRequest(input: RolloutRequestInput): RolloutRequest {
   const parsed = RolloutRequest.safeParse(input);
-  if (parsed.success) return parsed.data;
+  if (parsed.success) {
+    const bytes = Buffer.byteLength(JSON.stringify(parsed.data));
+    if (bytes <= MOST_REQUEST_BYTES) return parsed.data;
+    throw new RolloutError(
+      'InvalidRequest',
+      `task.data: the request has ${bytes} bytes, at most ${MOST_REQUEST_BYTES} are taken`,
+    );
+  }
   const problems = parsed.error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`);
   throw new RolloutError('InvalidRequest', problems.join('; '));
 }
@@ -157,6 +188,34 @@ function attributesOf(request: RolloutRequest): TypedSearchAttributes {
     ...(request.groupId ? [{ key: ATTRIBUTES.groupId, value: request.groupId }] : []),
     ...(request.batchId ? [{ key: ATTRIBUTES.batchId, value: request.batchId }] : []),
   ]);
+}
+
+/** The record of a rollout that was closed without writing one. */
+function closedRecord(
+  request: RolloutRequest,
+  runId: string,
+  message: string,
+  started: Date,
+  ended: Date,
+): RolloutResult {
+  const [startedAt, endedAt] = [started.toISOString(), ended.toISOString()];
+  return {
+    ...recordIdentity(request, runId),
+    outcome: 'failed',
+    reward: null,
+    truncation: null,
+    cancel: null,
+    failure: { type: 'Terminated', stage: 'queued', cause: FAILURES.Terminated.cause, message, attempt: 0 },
+    retried: [],
+    attempt: 0,
+    host: null,
+    backend: null,
+    policyVersions: null,
+    trajectory: null,
+    startedAt,
+    endedAt,
+    timings: recordTimings(startedAt, endedAt, { initMs: 0, runMs: 0, evaluateMs: 0 }),
+  };
 }
 
 /** A failed rollout carries its record in the details of its failure. */

@@ -3,7 +3,7 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import type { HandlerRegistry } from '../activities/handlers/registry.ts';
 import { messageOf, RolloutError } from '../contracts/failures.ts';
-import type { Task } from '../contracts/task.ts';
+import { Task } from '../contracts/task.ts';
 
 /** A line that holds no task: where it is and what is wrong with it. */
 export interface BadLine {
@@ -11,6 +11,9 @@ export interface BadLine {
   readonly line: number;
   readonly problem: string;
 }
+
+/** JSON.stringify writes what is no character as an escape; pairs and escaped backslashes are none. */
+const LONE_SURROGATE = /(?<!\\)(?:\\\\)*\\ud[89a-f][0-9a-f]{2}/i;
 
 /** Fields that data sets name their tasks by, in this order. */
 const ID_FIELDS = ['id', 'task_id', 'instance_id', 'unique_id'] as const;
@@ -29,8 +32,9 @@ export async function* readTasks(
   registry.get(handler); // an unknown handler is one error, not one for each line
   const seen = new Map<string, number>();
   let line = 0;
-  for await (const text of linesOf(file)) {
+  for await (const raw of linesOf(file)) {
     line++;
+    const text = line === 1 ? raw.replace(/^\uFEFF/, '') : raw; // a byte order mark is no part of the JSON
     if (text.trim() === '') continue;
     try {
       const task = taskOf(text, `${path.basename(file).replace(/\.jsonl?$/, '')}-${line}`, handler);
@@ -56,7 +60,13 @@ function taskOf(text: string, fallbackId: string, handler: string): Task {
   const id = ID_FIELDS.map((field) => fields[field]).find(
     (value) => typeof value === 'string' || typeof value === 'number',
   );
-  return { handler, id: id === undefined ? fallbackId : String(id), data: fields };
+  if (LONE_SURROGATE.test(JSON.stringify(data))) {
+    throw new RolloutError('InvalidTask', 'a text holds half of a surrogate pair, which no tokenizer takes');
+  }
+  const task = Task.safeParse({ handler, id: id === undefined ? fallbackId : String(id), data: fields });
+  if (task.success) return task.data;
+  const problems = task.error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`);
+  throw new RolloutError('InvalidTask', problems.join('; '));
 }
 
 async function* linesOf(file: string): AsyncIterable<string> {

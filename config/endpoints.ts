@@ -2,14 +2,16 @@ import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync 
 import path from 'node:path';
 import { z } from 'zod';
 import { LlmServer } from '../contracts/llm.ts';
+import { startTimeOf } from './process-identity.ts';
 
 /** Addresses of the stack that runs in this checkout, so that other commands find it. */
 export const Endpoints = z.object({
   temporalAddress: z.string(),
   uiUrl: z.string(),
   llmServers: z.array(LlmServer),
-  /** Process id of `rollouts up`. */
+  /** `rollouts up`: its process id, and when it began. */
   supervisorPid: z.int(),
+  supervisorStart: z.string(),
 });
 export type Endpoints = z.infer<typeof Endpoints>;
 
@@ -20,7 +22,7 @@ export function readEndpoints(stateFolder: string): Endpoints | undefined {
   const file = fileOf(stateFolder);
   if (!existsSync(file)) return undefined;
   const endpoints = Endpoints.parse(JSON.parse(readFileSync(file, 'utf8')));
-  return isAlive(endpoints.supervisorPid) ? endpoints : undefined;
+  return startTimeOf(endpoints.supervisorPid) === endpoints.supervisorStart ? endpoints : undefined;
 }
 
 /** Publishes the addresses; replaces those of an earlier stack. */
@@ -34,13 +36,4 @@ export function writeEndpoints(stateFolder: string, endpoints: Endpoints): void 
 /** Withdraws the addresses when the stack stops. */
 export function removeEndpoints(stateFolder: string): void {
   rmSync(fileOf(stateFolder), { force: true });
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'EPERM';
-  }
 }

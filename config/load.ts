@@ -5,7 +5,7 @@ import { parse as parseToml } from 'smol-toml';
 import type { z } from 'zod';
 import { RolloutError } from '../contracts/failures.ts';
 import { readEndpoints } from './endpoints.ts';
-import { environmentName, valueNames } from './names.ts';
+import { environmentName, isText, valueNames } from './names.ts';
 import { ConfigSchema, type ConfigValues } from './schema.ts';
 import { PROJECT_ROOT } from './tools.ts';
 
@@ -23,6 +23,8 @@ export interface Config extends ConfigValues {
     readonly stateFolder: string;
     readonly storeFolder: string;
     readonly host: string;
+    /** The configuration file that was read, if there is one. */
+    readonly configFile: string | null;
   };
 }
 
@@ -73,6 +75,7 @@ export function loadConfig(options: LoadOptions = {}): Config {
     derived: {
       stateFolder,
       storeFolder: path.resolve(root, values.store.folder ?? path.join(stateFolder, 'store')),
+      configFile: existsSync(file) ? path.resolve(file) : null,
       host: values.sandbox.host ?? os.hostname().replace(/[^A-Za-z0-9._-]/g, '-'),
     },
   };
@@ -84,12 +87,23 @@ function readFile(file: string, stated: boolean): Tree {
     return {};
   }
   try {
-    return parseToml(readFileSync(file, 'utf8'));
+    return besideFile(file, parseToml(readFileSync(file, 'utf8')));
   } catch (error) {
     throw new RolloutError('InvalidRequest', `configuration file ${file}: ${(error as Error).message}`, {
       cause: error,
     });
   }
+}
+
+/** Paths of handler modules in a file are relative to that file, wherever the command is given. */
+function besideFile(file: string, tree: Tree): Tree {
+  const workers = tree.workers as { handlers?: unknown } | undefined;
+  if (Array.isArray(workers?.handlers)) {
+    workers.handlers = workers.handlers.map((name) =>
+      typeof name === 'string' && name.startsWith('.') ? path.resolve(path.dirname(file), name) : name,
+    );
+  }
+  return tree;
 }
 
 /** Values of the stack that `rollouts up` runs in this checkout: its ports, and its LLM if it has one. */
@@ -108,7 +122,7 @@ function readEnvironment(env: NodeJS.ProcessEnv): Tree {
   const names = new Map(valueNames().map((name) => [environmentName(name), name]));
   const tree: Tree = {};
   for (const [variable, text] of Object.entries(env)) {
-    if (!variable.startsWith('ROLLOUTS_') || NOT_VALUES.has(variable) || text === undefined) continue;
+    if (!variable.startsWith('ROLLOUTS_') || NOT_VALUES.has(variable) || !text) continue;
     const name = names.get(variable);
     if (!name) {
       throw new RolloutError(
@@ -116,7 +130,7 @@ function readEnvironment(env: NodeJS.ProcessEnv): Tree {
         `environment ${variable} is no configuration value; \`rollouts config\` lists them`,
       );
     }
-    set(tree, name.split('.'), fromText(text));
+    set(tree, name.split('.'), isText(name) ? text : fromText(text));
   }
   return tree;
 }

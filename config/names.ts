@@ -18,6 +18,15 @@ export function valueNames(schema: z.ZodType = ConfigSchema, prefix = ''): strin
   );
 }
 
+/** True for values that are text: `123` given for one is text as well. */
+export function isText(name: string): boolean {
+  let schema: z.ZodType = ConfigSchema;
+  for (const key of name.split('.')) {
+    schema = (unwrapped(schema) as z.ZodObject).shape[key] as z.ZodType;
+  }
+  return unwrapped(schema) instanceof z.ZodString;
+}
+
 /** A schema without its defaults and its being optional. */
 export function unwrapped(schema: z.ZodType): z.ZodType {
   let inner = schema;

@@ -7,6 +7,8 @@ type ClientConnectConfig = ReturnType<typeof loadClientConnectConfig>;
 export interface TemporalConnection {
   readonly connectionOptions: ClientConnectConfig['connectionOptions'] & { address: string };
   readonly namespace: string;
+  /** False if nothing and nobody named the address: whatever listens at the default may be somebody else's. */
+  readonly chosen: boolean;
 }
 
 /**
@@ -23,6 +25,7 @@ export function temporalConnection(config: Config): TemporalConnection {
       ...standard.connectionOptions,
       address: set['temporal.address'] ? address : (standard.connectionOptions.address ?? address),
     },
+    chosen: set['temporal.address'] !== undefined || standard.connectionOptions.address !== undefined,
     namespace: set['temporal.namespace'] ? namespace : (standard.namespace ?? namespace),
   };
 }

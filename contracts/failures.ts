@@ -156,6 +156,12 @@ export const FAILURES = {
     retry: 'never',
     advice: 'No worker took the stage in time: check that workers with this role run and have free slots.',
   },
+  Terminated: {
+    stage: 'any',
+    cause: 'request',
+    retry: 'never',
+    advice: 'The workflow was terminated from outside; prefer `rollouts cancel`, which leaves a receipt.',
+  },
   Internal: {
     stage: 'any',
     cause: 'infrastructure',

@@ -67,7 +67,7 @@ export type Deadlines = z.infer<typeof Deadlines>;
 
 /** How often infrastructure may fail before the rollout does. */
 export const Attempts = z.object({
-  rollout: z.int().min(1).max(100).default(3).describe('Times that a rollout may begin from init.'),
+  rollout: z.int().min(1).max(100).default(10).describe('Times that a rollout may begin from init.'),
   stage: z
     .int()
     .min(1)

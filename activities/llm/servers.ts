@@ -65,7 +65,11 @@ export class LlmServers {
 
 /** The member's model; looked at anew each time, since another may have been put behind the address. */
 async function modelOf(member: Member, signal: AbortSignal): Promise<Model> {
-  const description = await member.dialect.describe(signal);
+  const description = await member.dialect.describe(signal).catch((error: unknown) => {
+    if (!(error instanceof RolloutError) || error.type !== 'LlmRejected') throw error;
+    const { url, dialect } = member.server;
+    throw new RolloutError('LlmUnreachable', `${url} is no ${dialect} server`, { cause: error });
+  });
   if (member.model && isDeepStrictEqual(member.model.description, description)) return member.model;
   const [identity, renderer] = await Promise.all([
     identityOf(member.dialect, description, signal),

@@ -22,6 +22,11 @@ export async function showCommand(config: Config, rolloutId: string, output: Out
 async function showOpen(config: Config, rolloutId: string, output: Output): Promise<number> {
   const client = await RolloutClient.connect(config);
   try {
+    if ((await client.isOpen(rolloutId)) === false) {
+      const record = await client.result(rolloutId);
+      output.result({ record, trajectory: [] }, () => textOf(record, []));
+      return 0;
+    }
     const status = await client.status(rolloutId);
     output.result({ status }, () => JSON.stringify(status, null, 2));
     return 0;
@@ -104,7 +109,7 @@ export async function cancelCommand(
         output.note(`${rolloutId}: ${messageOf(error)}`);
       }
     }
-    output.result({ asked: rolloutIds.length - problems, problems }, () => '');
+    if (output.json) output.result({ asked: rolloutIds.length - problems, problems }, () => '');
     return problems === 0 ? 0 : 1;
   } finally {
     await client.close();

@@ -1,5 +1,4 @@
-import { once } from 'node:events';
-import { createWriteStream, type WriteStream } from 'node:fs';
+import { access, type FileHandle, open } from 'node:fs/promises';
 import { type HandlerRegistry, loadHandlers } from '../../activities/handlers/registry.ts';
 import { readTrajectory } from '../../activities/trajectory/store.ts';
 import type { Config } from '../../config/load.ts';
@@ -23,8 +22,8 @@ export interface RunOptions {
 }
 
 /**
- * Runs a file of tasks and writes one trajectory per line to `out`. Failed rollouts are counted, never
- * written as trajectories.
+ * Runs a file of tasks and writes one trajectory per line to `out`. What a failed or cancelled rollout sampled
+ * is written as well, its reward null; failures are counted apart.
  * @returns the exit code: 0 if every line was a task and no rollout failed.
  */
 export async function runCommand(config: Config, options: RunOptions, output: Output): Promise<number> {
@@ -50,6 +49,10 @@ export async function runTasks(
   options: RunOptions & { readonly batch: string },
   output: Output,
 ): Promise<number> {
+  registry.get(options.handler);
+  await access(options.tasks).catch((error) => {
+    throw new RolloutError('InvalidRequest', `tasks file: ${messageOf(error)}`, { cause: error });
+  });
   const batchId = options.batch;
   const out = options.out === undefined ? undefined : await TrajectoryFile.create(options.out);
   const progress = new BatchProgress(output);
@@ -67,6 +70,10 @@ export async function runTasks(
       ...(options.limit === undefined ? {} : { limit: options.limit }),
       concurrency: options.concurrency,
       onStart: () => progress.begin(),
+      onRefused: (rolloutId, problem) => {
+        badLines++;
+        output.note(`${rolloutId}: ${problem}`);
+      },
       onResult: async (result) => {
         await out?.add(result);
         tally.add(result);
@@ -96,34 +103,41 @@ export function newBatchId(): string {
   return `run-${time}-${Math.random().toString(36).slice(2, 6)}`;
 }
 
-/** The file of trajectories that a batch writes, one line per sequence. */
+/** The file of trajectories that a batch writes, one line per sequence, in the order of ending. */
 class TrajectoryFile {
-  private readonly stream: WriteStream;
+  private readonly file: FileHandle;
+  private readonly name: string;
+  private last: Promise<void> = Promise.resolve();
 
-  private constructor(stream: WriteStream) {
-    this.stream = stream;
+  private constructor(name: string, file: FileHandle) {
+    this.name = name;
+    this.file = file;
   }
 
   /** @throws RolloutError InvalidRequest if the file can't be written. */
-  static async create(file: string): Promise<TrajectoryFile> {
-    const stream = createWriteStream(file);
+  static async create(name: string): Promise<TrajectoryFile> {
     try {
-      await once(stream, 'open');
+      return new TrajectoryFile(name, await open(name, 'w'));
     } catch (error) {
-      throw new RolloutError('InvalidRequest', `--out ${file}: ${messageOf(error)}`, { cause: error });
+      throw new RolloutError('InvalidRequest', `--out ${name}: ${messageOf(error)}`, { cause: error });
     }
-    return new TrajectoryFile(stream);
   }
 
+  /** @throws RolloutError StoreFailed if the file takes no more. */
   async add(result: RolloutResult): Promise<void> {
     if (!result.trajectory) return;
-    for (const sequence of await readTrajectory(result.trajectory)) {
-      if (!this.stream.write(`${JSON.stringify(sequence)}\n`)) await once(this.stream, 'drain');
+    const sequences = await readTrajectory(result.trajectory);
+    const text = sequences.map((sequence) => `${JSON.stringify(sequence)}\n`).join('');
+    // One after the other: results come from many rollouts at once.
+    this.last = this.last.then(() => this.file.appendFile(text));
+    try {
+      await this.last;
+    } catch (error) {
+      throw new RolloutError('StoreFailed', `--out ${this.name}: ${messageOf(error)}`, { cause: error });
     }
   }
 
   async close(): Promise<void> {
-    this.stream.end();
-    await once(this.stream, 'close');
+    await this.file.close();
   }
 }

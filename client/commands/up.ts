@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { loadHandlers } from '../../activities/handlers/registry.ts';
 import type { Config } from '../../config/load.ts';
@@ -76,7 +76,7 @@ async function runSampleBatch(config: Config, samples: number, output: Output): 
       },
       output,
     );
-    mark.finish();
+    mark.finish(batchId);
     return code;
   } finally {
     await client.close();
@@ -102,17 +102,28 @@ class BatchMark {
   }
 
   begin(): { batchId: string; continued: boolean } {
-    if (existsSync(this.file)) {
-      const { batchId, finished } = JSON.parse(readFileSync(this.file, 'utf8'));
-      if (!finished) return { batchId, continued: true };
-    }
+    const last = this.read();
+    if (last && !last.finished) return { batchId: last.batchId, continued: true };
     const batchId = newBatchId();
-    writeFileSync(this.file, JSON.stringify({ batchId, finished: false }));
+    this.write({ batchId, finished: false });
     return { batchId, continued: false };
   }
 
-  finish(): void {
-    const { batchId } = JSON.parse(readFileSync(this.file, 'utf8'));
-    writeFileSync(this.file, JSON.stringify({ batchId, finished: true }));
+  finish(batchId: string): void {
+    this.write({ batchId, finished: true });
+  }
+
+  private read(): { batchId: string; finished: boolean } | undefined {
+    if (!existsSync(this.file)) return undefined;
+    try {
+      return JSON.parse(readFileSync(this.file, 'utf8'));
+    } catch {
+      return undefined; // damaged: a new batch is begun, the old one's rollouts go on by themselves
+    }
+  }
+
+  private write(mark: { batchId: string; finished: boolean }): void {
+    writeFileSync(`${this.file}.new`, JSON.stringify(mark));
+    renameSync(`${this.file}.new`, this.file);
   }
 }

@@ -6,6 +6,7 @@ import { after, before, test } from 'node:test';
 import { writeEndpoints } from '../../config/endpoints.ts';
 import { loadConfig } from '../../config/load.ts';
 import { environmentName, valueNames } from '../../config/names.ts';
+import { startTimeOf } from '../../config/process-identity.ts';
 
 let root: string;
 before(() => {
@@ -69,13 +70,17 @@ test('a running stack of the checkout is found, a dead one is not', () => {
     uiUrl: 'http://127.0.0.1:8300',
     llmServers: [{ url: 'http://127.0.0.1:9000', dialect: 'llama.cpp' as const, policyVersion: 0 }],
   };
-  writeEndpoints(stateFolder, { ...endpoints, supervisorPid: process.pid });
+  writeEndpoints(stateFolder, {
+    ...endpoints,
+    supervisorPid: process.pid,
+    supervisorStart: startTimeOf(process.pid) as string,
+  });
   const config = loadConfig({ env: {}, root });
   assert.equal(config.temporal.address, '127.0.0.1:7300');
   assert.equal(config.origins['temporal.address'], 'running stack');
   assert.equal(config.llm.servers[0]?.url, 'http://127.0.0.1:9000');
-  // Above the kernel's largest process id: nobody has it.
-  writeEndpoints(stateFolder, { ...endpoints, supervisorPid: 2 ** 30 });
+  // The same pid, given again to another process.
+  writeEndpoints(stateFolder, { ...endpoints, supervisorPid: process.pid, supervisorStart: 'earlier' });
   assert.equal(loadConfig({ env: {}, root }).temporal.address, '127.0.0.1:7233');
 });
 
@@ -94,4 +99,15 @@ test('every value can be set by an environment variable of its own', () => {
   assert.equal(config.llm.servers[0]?.dialect, 'llama.cpp');
   assert.deepEqual(config.workers.handlers, ['./mine.ts']);
   assert.equal(config.sandbox.backend, 'process');
+});
+
+test('text stays text, empty is not set, and handlers of a file are beside that file', () => {
+  const file = path.join(root, 'beside.toml');
+  writeFileSync(file, '[workers]\nhandlers = ["./mine.ts", "a-package"]\n');
+  const env = { ROLLOUTS_TEMPORAL_NAMESPACE: '123', ROLLOUTS_LLM_THREADS: '' };
+  const config = loadConfig({ root, file, env });
+  assert.equal(config.temporal.namespace, '123');
+  assert.equal(config.llm.threads, undefined);
+  assert.deepEqual(config.workers.handlers, [path.join(root, 'mine.ts'), 'a-package']);
+  assert.equal(config.derived.configFile, file);
 });

@@ -170,7 +170,10 @@ test('a socket path that the kernel would cut is refused with the setting to cha
   const stateDir = path.join(temporaryFolder(t), 'x'.repeat(100));
   await assert.rejects(
     startSandboxHost(hostOptions(stateDir, 'process')),
-    failure('SandboxUnavailable', /the kernel allows 107: set stateDir to a shorter path/),
+    failure(
+      'SandboxUnavailable',
+      /the kernel allows 107: set state\.folder \(--state-dir\) to a shorter path/,
+    ),
   );
 });
 

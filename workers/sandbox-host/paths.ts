@@ -34,7 +34,7 @@ export function hostPaths(stateDir: string): HostPaths {
     throw new RolloutError(
       'SandboxUnavailable',
       `the sandbox host's socket ${socket} has ${bytes} bytes, the kernel allows ${MAX_SOCKET_PATH}: ` +
-        'set stateDir to a shorter path',
+        'set state.folder (--state-dir) to a shorter path',
     );
   }
   return {

@@ -2,6 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, existsSync, mkdirSync, openSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { z } from 'zod';
+import { startTimeOf } from '../../config/process-identity.ts';
 
 /** A process that this checkout started; pid and start time name it beyond doubt. */
 const Recorded = z.object({ name: z.string(), pid: z.int(), startTime: z.string() });
@@ -117,18 +118,6 @@ export class Processes {
   private writeFile(): void {
     writeFileSync(`${this.file}.new`, JSON.stringify([...this.children.values()], null, 2));
     renameSync(`${this.file}.new`, this.file);
-  }
-}
-
-/** When a process began, in the kernel's ticks since boot and boot id; undefined if there is none. */
-function startTimeOf(pid: number): string | undefined {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    // Field 22; the second field is a name in brackets that may hold spaces.
-    const ticks = stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19];
-    return `${readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()}:${ticks}`;
-  } catch {
-    return undefined; // no such process, or no /proc on this system: then nothing is ended
   }
 }
 

@@ -1,17 +1,20 @@
 import os from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { type EmbeddedLlm, startEmbeddedLlm } from '../../activities/llm/embedded/server.ts';
-import { readEndpoints, removeEndpoints, writeEndpoints } from '../../config/endpoints.ts';
+import { startEmbeddedLlm } from '../../activities/llm/embedded/server.ts';
+import { removeEndpoints, writeEndpoints } from '../../config/endpoints.ts';
 import { type Config, loadConfig } from '../../config/load.ts';
 import { environmentName } from '../../config/names.ts';
+import { startTimeOf } from '../../config/process-identity.ts';
 import { loadTools } from '../../config/tools.ts';
-import { RolloutError } from '../../contracts/failures.ts';
 import type { LlmServer } from '../../contracts/llm.ts';
 import { devServerArguments, waitForServer, withParentDeath } from '../../temporal-config/dev-server.ts';
-import { choosePort } from '../../temporal-config/ports.ts';
 import { registerSearchAttributes } from '../../temporal-config/search-attributes.ts';
-import { type Child, Processes, tailOf } from './processes.ts';
+import { hostPaths } from '../sandbox-host/paths.ts';
+import { Keeper, type Running } from './keep.ts';
+import { lockStack } from './lock.ts';
+import { type Ports, portsFor } from './ports.ts';
+import { Processes, tailOf } from './processes.ts';
 
 /** A whole stack on this machine: Temporal, LLM, sandbox host, workers. */
 export interface Stack {
@@ -34,136 +37,139 @@ export type Report = (line: string) => void;
  */
 export async function startStack(config: Config, report: Report): Promise<Stack> {
   const { stateFolder } = config.derived;
-  const running = readEndpoints(stateFolder);
-  if (running) {
-    throw new RolloutError(
-      'InvalidRequest',
-      `a stack of this checkout already runs (process ${running.supervisorPid}); stop it with Ctrl-C there`,
-    );
-  }
+  hostPaths(stateFolder); // refuses a path that is too long for a socket
+  const unlock = lockStack(stateFolder);
   const parts = new Parts(config, report);
   try {
-    return await parts.start();
+    const { address, uiUrl, env } = await parts.start();
+    writeEndpoints(stateFolder, {
+      temporalAddress: address,
+      uiUrl,
+      llmServers: parts.llmServers,
+      supervisorPid: process.pid,
+      supervisorStart: startTimeOf(process.pid) ?? '',
+    });
+    return {
+      config: loadConfig({ env: { ...process.env, ...env } }),
+      uiUrl,
+      broken: parts.broken,
+      stop: async () => {
+        removeEndpoints(stateFolder);
+        await parts.stop();
+        unlock();
+      },
+    };
   } catch (error) {
     await parts.stop();
+    unlock();
     throw error;
   }
 }
 
 class Parts {
+  llmServers: LlmServer[] = [];
+  /** Resolves with a sentence when a part could not be kept running. */
+  readonly broken: Promise<string>;
   private readonly config: Config;
   private readonly report: Report;
   private readonly processes: Processes;
   private readonly tools = loadTools();
-  private readonly stops: (() => Promise<void>)[] = [];
-  private readonly breaks: Promise<string>[] = [];
+  private readonly kept: Keeper[] = [];
   private stopping = false;
+  private breakDown: (news: string) => void = () => {};
 
   constructor(config: Config, report: Report) {
     this.config = config;
     this.report = report;
     this.processes = new Processes(config.derived.stateFolder);
+    this.broken = new Promise((resolve) => {
+      this.breakDown = resolve;
+    });
   }
 
-  async start(): Promise<Stack> {
+  async start(): Promise<{ address: string; uiUrl: string; env: Record<string, string> }> {
     const left = this.processes.endLeftovers();
     if (left.length > 0) this.report(`ended what an earlier stack left: ${left.join(', ')}`);
-    const [temporal, llmServers] = await settled([this.startTemporal(), this.startLlm()]);
-
-    const values = {
+    const ports = await portsFor(this.config);
+    const [temporal] = await settled([this.startTemporal(ports), this.startLlm(ports)]);
+    const env = environmentOf(this.config, {
       temporal: { address: temporal.address },
-      llm: { servers: llmServers },
+      llm: { servers: this.llmServers },
       state: { folder: this.config.derived.stateFolder },
-    };
-    const env = environmentOf(this.config, values);
+    });
     await this.startNode('sandbox-host', 'workers/sandbox-host/main.ts', env);
     await this.startNode('worker', 'workers/main.ts', env);
-    writeEndpoints(this.config.derived.stateFolder, {
-      temporalAddress: temporal.address,
-      uiUrl: temporal.uiUrl,
-      llmServers,
-      supervisorPid: process.pid,
-    });
-    this.stops.push(async () => removeEndpoints(this.config.derived.stateFolder));
-    return {
-      config: loadConfig({ env: { ...process.env, ...env } }),
-      uiUrl: temporal.uiUrl,
-      broken: Promise.race(this.breaks),
-      stop: () => this.stop(),
-    };
+    return { ...temporal, env };
   }
 
   async stop(): Promise<void> {
     this.stopping = true;
-    for (const stop of this.stops.splice(0).reverse()) await stop();
+    for (const part of this.kept.splice(0).reverse()) await part.stop();
   }
 
-  private async startTemporal(): Promise<{ address: string; uiUrl: string }> {
-    const { temporal, origins, derived } = this.config;
-    const port = await choosePort('temporal.port', temporal.port, 'temporal.port' in origins);
-    const uiPort = await choosePort('temporal.uiPort', temporal.uiPort, 'temporal.uiPort' in origins);
-    const [command, args] = withParentDeath(
-      this.tools.temporal,
-      devServerArguments({
-        port,
-        uiPort,
-        databaseFile: path.join(derived.stateFolder, 'temporal.db'),
-        namespace: temporal.namespace,
-      }),
-    );
-    const child = this.processes.start({ name: 'temporal', command, args });
-    this.watch(child, 15_000);
-    const address = `127.0.0.1:${port}`;
-    const connection = await Promise.race([
-      waitForServer(address, temporal.namespace),
-      child.ended.then((how) => {
-        throw new Error(`${how}:\n${tailOf(child.logFile)}`);
-      }),
-    ]);
-    await registerSearchAttributes(connection, temporal.namespace);
-    await connection.close();
-    const uiUrl = `http://127.0.0.1:${uiPort}`;
+  private async startTemporal(ports: Ports): Promise<{ address: string; uiUrl: string }> {
+    const { namespace } = this.config.temporal;
+    const address = `127.0.0.1:${ports.temporal}`;
+    const uiUrl = `http://127.0.0.1:${ports.ui}`;
+    const databaseFile = path.join(this.config.derived.stateFolder, 'temporal.db');
+    const server = { port: ports.temporal, uiPort: ports.ui, databaseFile, namespace };
+    await this.keep(async () => {
+      const [command, args] = withParentDeath(this.tools.temporal, devServerArguments(server));
+      const child = this.processes.start({ name: 'temporal', command, args });
+      const connection = await Promise.race([
+        waitForServer(address, namespace),
+        child.ended.then((how) => {
+          throw new Error(`${how}:\n${tailOf(child.logFile)}`);
+        }),
+      ]);
+      await registerSearchAttributes(connection, namespace);
+      await connection.close();
+      return { ended: child.ended, stop: () => child.stop(15_000) };
+    });
     this.report(`Temporal server at ${address}, UI at ${uiUrl}`);
     return { address, uiUrl };
   }
 
-  private async startLlm(): Promise<LlmServer[]> {
-    const { llm, origins, derived } = this.config;
-    if (llm.servers.length > 0) return llm.servers;
-    const port = await choosePort('llm.port', llm.port, 'llm.port' in origins);
-    const server: EmbeddedLlm = await startEmbeddedLlm({
-      python: this.tools.python,
-      model: llm.model ?? this.tools.model,
-      port,
-      contextTokens: llm.contextTokens,
-      // More slots than processors only read the same prompt more often.
-      parallel: llm.parallel ?? Math.min(4, os.availableParallelism()),
-      ...(llm.threads === undefined ? {} : { threads: llm.threads }),
-      logFile: path.join(derived.stateFolder, 'logs', 'llm.log'),
+  private async startLlm(ports: Ports): Promise<void> {
+    const { llm, derived } = this.config;
+    this.llmServers = llm.servers;
+    if (llm.servers.length > 0) return;
+    await this.keep(async () => {
+      const server = await startEmbeddedLlm({
+        python: this.tools.python,
+        model: llm.model ?? this.tools.model,
+        port: ports.llm,
+        contextTokens: llm.contextTokens,
+        // More slots than processors only read the same prompt more often.
+        parallel: llm.parallel ?? Math.min(4, os.availableParallelism()),
+        ...(llm.threads === undefined ? {} : { threads: llm.threads }),
+        logFile: path.join(derived.stateFolder, 'logs', 'llm.log'),
+      });
+      this.llmServers = [{ url: server.url, dialect: 'llama.cpp', policyVersion: 0 }];
+      return { ended: server.exited.then(() => 'the LLM server ended'), stop: () => server.stop() };
     });
-    this.stops.push(() => server.stop());
-    this.breaks.push(server.exited.then(() => this.unlessStopping('the LLM server ended')));
-    this.report(`LLM server at ${server.url}`);
-    return [{ url: server.url, dialect: 'llama.cpp', policyVersion: 0 }];
+    this.report(`LLM server at ${this.llmServers[0]?.url}`);
   }
 
   private async startNode(name: string, file: string, env: Record<string, string>): Promise<void> {
     const entry = fileURLToPath(new URL(`../../${file}`, import.meta.url));
-    const args = ['--import', 'tsx', entry];
-    const child = this.processes.start({ name, command: process.execPath, args, env, ipc: true });
-    this.watch(child, this.config.workers.shutdownSeconds * 1000 + 5000);
-    await child.ready();
-    this.report(`${name} is up (log: ${child.logFile})`);
+    // By its address: a name would be looked up from the folder that the person is in.
+    const args = ['--import', import.meta.resolve('tsx'), entry];
+    const graceMs = this.config.workers.shutdownSeconds * 1000 + 5000;
+    await this.keep(async () => {
+      const child = this.processes.start({ name, command: process.execPath, args, env, ipc: true });
+      await child.ready();
+      this.report(`${name} is up (log: ${child.logFile})`);
+      return { ended: child.ended, stop: () => child.stop(graceMs) };
+    });
   }
 
-  private watch(child: Child, graceMs: number): void {
-    this.stops.push(() => child.stop(graceMs));
-    this.breaks.push(child.ended.then((how) => this.unlessStopping(`${how}; its log: ${child.logFile}`)));
-  }
-
-  /** A part that ends while everything is being stopped is no news. */
-  private unlessStopping(news: string): Promise<string> | string {
-    return this.stopping ? new Promise<string>(() => {}) : news;
+  private async keep(launch: () => Promise<Running>): Promise<void> {
+    const part = await Keeper.start(launch, this.report);
+    this.kept.push(part);
+    void part.ended.then((news) => {
+      if (!this.stopping) this.breakDown(news);
+    });
   }
 }
 
@@ -185,6 +191,7 @@ function environmentOf(
   const put = (name: string, value: unknown) => {
     env[environmentName(name)] = typeof value === 'string' ? value : JSON.stringify(value);
   };
+  if (config.derived.configFile) env.ROLLOUTS_CONFIG = config.derived.configFile;
   for (const [name, origin] of Object.entries(config.origins)) {
     if (origin === 'flag') put(name, valueAt(config, name));
   }

@@ -52,7 +52,7 @@ export function sameAnswer(given: string, gold: string): boolean {
 
 /**
  * The number that an answer is, if it is one: integers, decimals, fractions and percentages, with thousands
- * separators, a currency sign, and at most one word of unit behind it.
+ * separators, a currency sign, and at most one word of unit apart behind it.
  */
 export function numberIn(answer: string): Rational | undefined {
   const text = tidy(answer)
@@ -81,7 +81,7 @@ export function numberIn(answer: string): Rational | undefined {
 }
 
 const NUMBER =
-  /^(?<sign>[-+])?\$?(?<whole>\d{1,3}(?:,\d{3})+|\d+)?(?:\.(?<decimals>\d+))?(?:\/(?<below>\d{1,3}(?:,\d{3})+|\d+))?(?:(?<percent>%)|\s*[a-z]+)?$/i;
+  /^(?<sign>[-+])?\$?(?<whole>\d{1,3}(?:,\d{3})+|\d+)?(?:\.(?<decimals>\d+))?(?:\/(?<below>\d{1,3}(?:,\d{3})+|\d+))?(?:(?<percent>%)|\s+[a-z]{2,})?$/i;
 
 function gcd(a: bigint, b: bigint): bigint {
   return b === 0n ? a : gcd(b, a % b);
