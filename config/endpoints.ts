@@ -21,8 +21,10 @@ const fileOf = (stateFolder: string) => path.join(stateFolder, 'endpoints.json')
 export function readEndpoints(stateFolder: string): Endpoints | undefined {
   const file = fileOf(stateFolder);
   if (!existsSync(file)) return undefined;
-  const endpoints = Endpoints.parse(JSON.parse(readFileSync(file, 'utf8')));
-  return startTimeOf(endpoints.supervisorPid) === endpoints.supervisorStart ? endpoints : undefined;
+  const parsed = Endpoints.safeParse(JSON.parse(readFileSync(file, 'utf8')));
+  if (!parsed.success) return undefined; // written by another version of this software
+  const { supervisorPid, supervisorStart } = parsed.data;
+  return startTimeOf(supervisorPid) === supervisorStart ? parsed.data : undefined;
 }
 
 /** Publishes the addresses; replaces those of an earlier stack. */
