@@ -26,7 +26,8 @@ const RECIPE = '1';
  */
 export async function apptainer(env) {
   await installHelpers(env);
-  if (existsSync('/dev/fuse')) chmodSync('/dev/fuse', 0o666);
+  if (!existsSync('/dev/fuse')) await run('mknod', ['/dev/fuse', 'c', '10', '229']);
+  chmodSync('/dev/fuse', 0o666);
   const cache = reachableCache(env);
   const prefix = path.join(cache, 'apptainer', hashOf(RECIPE, ...PACKAGES).slice(0, 16));
   const program = path.join(prefix, 'usr', 'bin', 'apptainer');

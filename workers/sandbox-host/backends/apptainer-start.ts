@@ -71,12 +71,16 @@ export async function startApptainer(sandboxId: string, argv: readonly string[])
     const found = holders(outer.pid ?? 0);
     anchors = found.anchors;
     const { first, namespace } = found;
-    if (!first || namespace === null) throw new RolloutError('SandboxFailed', await ended);
     const imageEnvironment = readReport(text);
+    if (!first || namespace === null) {
+      const why = outer.exitCode === null ? 'it shares the processes of the host' : await ended;
+      throw new RolloutError('SandboxFailed', why);
+    }
+    checkApart(first);
     for (const stream of [outer.stdout, outer.stderr] as Readable[]) stream.destroy();
-    const users = userNamespace(first.pid);
+    const users = namespaceOf(first.pid, 'user');
     const tasksOutside = anchors
-      .filter(({ pid }) => userNamespace(pid) === users)
+      .filter(({ pid }) => namespaceOf(pid, 'user') === users)
       .reduce((sum, { threads }) => sum + threads, SPARE_THREADS);
     const all = [first, ...anchors];
     return { outer, first, namespace, anchors: all, tasksOutside, imageEnvironment, ended };
@@ -134,9 +138,19 @@ function holders(supervisor: number): {
   return { first, namespace: first ? pidNamespace(first.pid) : null, anchors };
 }
 
-function userNamespace(pid: number): string | null {
+/** Its settings may keep the runtime from what it was told. @throws RolloutError SandboxFailed */
+function checkApart({ pid }: ProcessInfo): void {
+  const shared = ['user', 'mnt', 'pid', 'net', 'ipc', 'uts'].filter((kind) => {
+    const identity = namespaceOf(pid, kind);
+    return identity === null || identity === namespaceOf(process.pid, kind);
+  });
+  if (shared.length === 0) return;
+  throw new RolloutError('SandboxFailed', `it shares namespaces with the host: ${shared.join(', ')}`);
+}
+
+function namespaceOf(pid: number, kind: string): string | null {
   try {
-    return readlinkSync(`/proc/${pid}/ns/user`);
+    return readlinkSync(`/proc/${pid}/ns/${kind}`);
   } catch {
     return null; // ended, or not ours to look at
   }

@@ -198,7 +198,7 @@ export class ApptainerBackend implements Backend {
       ...['/usr/bin/env', `HOME=${seen(1)}`, this.options.program, 'exec'],
       ...['--fakeroot', ...this.flags, '--containall', '--no-home', '--cleanenv', '--no-init', '--no-eval'],
       ...['--net', '--network', 'none', '--uts', '--hostname', 'sandbox', '--writable-tmpfs'],
-      ...['--no-mount', 'bind-paths,sys,cwd'],
+      ...['--no-mount', 'bind-paths,sys,cwd,hostfs'],
       ...mounts.flatMap(({ target, writable }, index) => [
         '--mount',
         [
