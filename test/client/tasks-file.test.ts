@@ -72,6 +72,30 @@ test('ids of the data set are used, a repeated one is refused', async () => {
   assert.match(bad[0]?.problem ?? '', /"a" is line 1's/);
 });
 
+test('a byte order mark is no part of the first line, and ids and texts are checked by line', async () => {
+  const { tasks, bad } = await read(
+    [
+      `\uFEFF${good}`,
+      `{"id":"${'x'.repeat(300)}","question":"q","answer":"1"}`,
+      '{"id":"","question":"q","answer":"1"}',
+      '{"question":"half \\ud83d","answer":"1"}',
+      '{"question":"whole \\ud83d\\ude00, and \\\\ud800 as text","answer":"1"}',
+    ].join('\n'),
+  );
+  assert.deepEqual(
+    tasks.map((task) => task.id),
+    ['set-1', 'set-5'],
+  );
+  assert.deepEqual(
+    bad.map(({ line, problem }) => [line, problem.split(':')[0]]),
+    [
+      [2, 'id'],
+      [3, 'id'],
+      [4, 'a text holds half of a surrogate pair, which no tokenizer takes'],
+    ],
+  );
+});
+
 test('an unknown handler and a missing file are one error each', async () => {
   await assert.rejects(read(good, 'maths'), { type: 'UnknownHandler' });
   const missing = readTasks(path.join(folder, 'none.jsonl'), 'math', new HandlerRegistry(), () => {});

@@ -150,7 +150,7 @@ test('signals that end the host end its sandboxes: none is left an orphan', asyn
     const nap = `${300 + Math.random()}`;
     await box.bash(`trap "" INT TERM HUP; (setsid nohup sleep ${nap} &) >/dev/null 2>&1; sleep ${nap} &`);
     const sleepers = () => processIds().filter((pid) => read(`/proc/${pid}/cmdline`) === `sleep\0${nap}\0`);
-    assert.equal(sleepers().length, 2);
+    await until(() => sleepers().length === 2, 'the sleepers');
     child.kill(name);
     await once(child, 'exit');
     await until(() => sleepers().length === 0, 'the end of the sleepers');

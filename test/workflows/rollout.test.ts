@@ -227,6 +227,24 @@ test('cancel while the run waits for a worker releases the sandbox', async () =>
   assert.equal(result.cancel?.processesKilled, 4);
 });
 
+test('a rollout that was terminated from outside is told as failed, and a batch goes on', async () => {
+  workers.script.run = () => untilCancelled();
+  await client.start(input('terminated'));
+  await until(async () => workers.calls.includes('run'));
+  await client.temporal.workflow.getHandle('terminated').terminate('by a person');
+  const result = await client.result('terminated');
+  assert.equal(result.outcome, 'failed');
+  assert.equal(result.failure?.type, 'Terminated');
+  assert.match(result.failure?.message ?? '', /by a person/);
+  assert.equal(result.taskId, 'task-1');
+  assert.equal(await client.isOpen('terminated'), false);
+});
+
+test('a request too large for Temporal is refused before it is sent', async () => {
+  const task = { handler: 'math', id: 'large', data: { question: 'x'.repeat(2 ** 21), answer: '1' } };
+  await assert.rejects(client.start({ rolloutId: 'large', task }), /task\.data: the request has \d+ bytes/);
+});
+
 test('a malformed cancel signal changes nothing; a second cancel neither', async () => {
   let finish!: () => void;
   workers.script.run = async () => {
