@@ -1,11 +1,11 @@
 import type { Context } from '@temporalio/activity';
-import { messageOf, RolloutError } from '../contracts/failures.ts';
+import { RolloutError } from '../contracts/failures.ts';
 import { recordIdentity, recordTimings } from '../contracts/record.ts';
 import type { RolloutResult } from '../contracts/result.ts';
 import type { ConcludeInput, EvaluateActivities, EvaluateInput } from '../contracts/stages.ts';
-import { Reward } from '../contracts/trajectory.ts';
 import { atEdge } from './errors.ts';
 import { callHandler } from './handlers/call.ts';
+import { checkedReward } from './handlers/checked.ts';
 import type { HandlerRegistry } from './handlers/registry.ts';
 import { withHeartbeat } from './heartbeat.ts';
 import { assembleTrajectory, messagesOf, truncationOf } from './trajectory/assemble.ts';
@@ -100,15 +100,6 @@ async function evaluate(
     }),
   };
   return store.putTerminal(result);
-}
-
-/** A grader that returns no number has failed; NaN is no reward. */
-function checkedReward(reward: unknown): Reward {
-  const parsed = Reward.safeParse(reward);
-  if (!parsed.success) {
-    throw new RolloutError('GraderFailed', `the grader returned no reward: ${messageOf(parsed.error)}`);
-  }
-  return parsed.data;
 }
 
 async function conclude(

@@ -1,17 +1,16 @@
 import { CancelledFailure, type Context } from '@temporalio/activity';
-import { z } from 'zod';
 import { messageOf, RolloutError } from '../contracts/failures.ts';
 import type { LedgerLine, LedgerRecord } from '../contracts/ledger.ts';
 import type { SandboxInfo } from '../contracts/sandbox.ts';
 import type { RunActivities, RunInput, RunReport } from '../contracts/stages.ts';
 import type { ToolCall, ToolResult } from '../contracts/tools.ts';
-import { ChatMessage } from '../contracts/trajectory.ts';
 import { Agent, type AgentEnd, type Policy } from './agent/agent.ts';
 import { LedgerWriter } from './agent/ledger-writer.ts';
 import type { ToolCallParser } from './agent/parsers/parser.ts';
 import { endOfStop, StopSwitch } from './agent/stop.ts';
 import { atEdge } from './errors.ts';
 import { callHandler } from './handlers/call.ts';
+import { checkedOutcome, checkedPrompt } from './handlers/checked.ts';
 import type { HandlerRegistry } from './handlers/registry.ts';
 import { withHeartbeat } from './heartbeat.ts';
 import { type BoundSandbox, bindSandbox } from './sandbox/bound.ts';
@@ -26,9 +25,6 @@ import { versionRange } from './trajectory/versions.ts';
 const TOOL_GRACE_SECONDS = 60;
 /** Seconds that a handler may take to take the outcome from a finished run. */
 const OUTCOME_SECONDS = 60;
-/** An outcome travels with every trajectory: a few kilobytes, and files elsewhere. */
-const MOST_OUTCOME_BYTES = 256 * 1024;
-
 /** Gives a rollout a server to sample from. */
 export interface PolicySource {
   /** @throws RolloutError LlmUnreachable, LlmUnsuitable */
@@ -261,30 +257,4 @@ class Run {
       ms: Date.now() - this.started,
     };
   }
-}
-
-/** The opening messages; a model can't be asked about nothing. */
-function checkedPrompt(prompt: unknown): ChatMessage[] {
-  const parsed = z.array(ChatMessage).min(1).safeParse(prompt);
-  if (!parsed.success) throw new RolloutError('HandlerFailed', `prompt: ${z.prettifyError(parsed.error)}`);
-  return parsed.data;
-}
-
-/** The outcome as JSON carries it. @throws RolloutError HandlerFailed if it can't, or is too large. */
-function checkedOutcome(outcome: unknown): Record<string, unknown> {
-  let text: string;
-  try {
-    text = JSON.stringify(outcome);
-  } catch (error) {
-    throw new RolloutError('HandlerFailed', `outcome is no JSON: ${messageOf(error)}`, { cause: error });
-  }
-  const parsed = z.record(z.string(), z.unknown()).safeParse(outcome);
-  if (!parsed.success) throw new RolloutError('HandlerFailed', 'outcome: expected an object');
-  if (text.length > MOST_OUTCOME_BYTES) {
-    throw new RolloutError(
-      'HandlerFailed',
-      `outcome has ${text.length} characters of JSON: keep files elsewhere`,
-    );
-  }
-  return JSON.parse(text);
 }

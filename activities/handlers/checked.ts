@@ -1,0 +1,41 @@
+import { z } from 'zod';
+import { messageOf, RolloutError } from '../../contracts/failures.ts';
+import { ChatMessage, Reward } from '../../contracts/trajectory.ts';
+
+/** An outcome travels with every trajectory: a few kilobytes, and files elsewhere. */
+const MOST_OUTCOME_BYTES = 256 * 1024;
+
+/** The opening messages; a model can't be asked about nothing. */
+export function checkedPrompt(prompt: unknown): ChatMessage[] {
+  const parsed = z.array(ChatMessage).min(1).safeParse(prompt);
+  if (!parsed.success) throw new RolloutError('HandlerFailed', `prompt: ${z.prettifyError(parsed.error)}`);
+  return parsed.data;
+}
+
+/** The outcome as JSON carries it. @throws RolloutError HandlerFailed if it can't, or is too large. */
+export function checkedOutcome(outcome: unknown): Record<string, unknown> {
+  let text: string;
+  try {
+    text = JSON.stringify(outcome);
+  } catch (error) {
+    throw new RolloutError('HandlerFailed', `outcome is no JSON: ${messageOf(error)}`, { cause: error });
+  }
+  const parsed = z.record(z.string(), z.unknown()).safeParse(outcome);
+  if (!parsed.success) throw new RolloutError('HandlerFailed', 'outcome: expected an object');
+  if (text.length > MOST_OUTCOME_BYTES) {
+    throw new RolloutError(
+      'HandlerFailed',
+      `outcome has ${text.length} characters of JSON: keep files elsewhere`,
+    );
+  }
+  return JSON.parse(text);
+}
+
+/** A grader that returns no number has failed; NaN is no reward. */
+export function checkedReward(reward: unknown): Reward {
+  const parsed = Reward.safeParse(reward);
+  if (!parsed.success) {
+    throw new RolloutError('GraderFailed', `the grader returned no reward: ${messageOf(parsed.error)}`);
+  }
+  return parsed.data;
+}
