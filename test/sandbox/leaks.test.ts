@@ -75,19 +75,20 @@ test('a sandbox that nobody asks about is reaped only if its rollout is over', a
   const [asked, silent] = [await Box.create(client), await Box.create(client)];
   const states = new Map<string, RolloutState | Error>();
   const looked: string[] = [];
-  const audit = new Audit({
-    isOpen: async (rolloutId, workflowRunId) => {
-      looked.push(`${rolloutId} ${workflowRunId}`);
-      const state = states.get(rolloutId) ?? 'open';
-      if (state instanceof Error) throw state;
-      return state;
-    },
-    times: { silentMs: 300, unknownMs: 3_600_000, ledgerMs: 3_600_000 },
-    sandboxes: () => [asked, silent].flatMap(({ info }) => present(info.sandboxId)),
-    reap: (sandboxId) => running.host.release(sandboxId),
-    ledgersDir: running.host.paths.ledgers,
-    logger: pino({ level: 'silent' }),
-  });
+  const auditAfter = (silentMs: number) =>
+    new Audit({
+      isOpen: async (rolloutId, workflowRunId) => {
+        looked.push(`${rolloutId} ${workflowRunId}`);
+        const state = states.get(rolloutId) ?? 'open';
+        if (state instanceof Error) throw state;
+        return state;
+      },
+      times: { silentMs, unknownMs: 3_600_000, ledgerMs: 3_600_000 },
+      sandboxes: () => [asked, silent].flatMap(({ info }) => present(info.sandboxId)),
+      reap: (sandboxId) => running.host.release(sandboxId),
+      ledgersDir: running.host.paths.ledgers,
+      logger: pino({ level: 'silent' }),
+    });
   const present = (id: string) => {
     try {
       return [running.host.get(id)];
@@ -100,8 +101,9 @@ test('a sandbox that nobody asks about is reaped only if its rollout is over', a
   const silence = () => new Promise((resolve) => setTimeout(resolve, 310));
   const watching = new AbortController();
   client.watch(asked.info.sandboxId, asked.info.fence, watching.signal).catch(() => {}); // until the end
-  await audit.look();
+  await auditAfter(60_000).look();
   assert.deepEqual(looked, []);
+  const audit = auditAfter(300);
   for (const state of ['open', 'unknown', new Error('no connection')] as const) {
     states.set(rollout, state);
     await silence();
@@ -111,7 +113,7 @@ test('a sandbox that nobody asks about is reaped only if its rollout is over', a
     assert.equal((await silent.bash('echo alive')).output.text, 'alive\n');
   }
   states.set(rollout, 'closed');
-  await audit.look();
+  await auditAfter(60_000).look();
   assert.equal((await silent.bash('echo asked for')).output.text, 'asked for\n');
   await silence();
   await audit.look();

@@ -2,12 +2,14 @@ import { randomBytes } from 'node:crypto';
 import {
   chownSync,
   closeSync,
+  constants,
   ftruncateSync,
   openSync,
   readlinkSync,
   writeFileSync,
   writeSync,
 } from 'node:fs';
+import type { Socket } from 'node:net';
 import path from 'node:path';
 import { type IPty, spawn } from 'node-pty';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
@@ -19,6 +21,8 @@ import { rcFile, typedLine } from './rc.ts';
 /** Wide enough that no program folds its lines. */
 const COLUMNS = 4096;
 const ROWS = 50;
+/** Milliseconds for reading what is left when bash has ended. */
+const LAST_OUTPUT_MS = 3000;
 /** Written anew for each command: bash reads it whole before it runs the first line. */
 const COMMAND_FILE = 'command';
 
@@ -62,6 +66,12 @@ export class Bash {
   /** The line typed last, as an echo would show it. */
   typed = '';
   private calls = 0;
+  private bytesRead = 0;
+  /**
+   * The terminal's other end. While the host has it open too, the kernel reports no hang-up, which the event loop
+   * takes for the end though there is more to read.
+   */
+  private heldOpen: number | null;
   private readonly commandFd: number;
   private commandBytes = 0;
   private startedAt = 0;
@@ -99,7 +109,13 @@ export class Bash {
       closeSync(this.commandFd);
       throw error;
     }
-    this.pty.onData((chunk) => this.reader.push(chunk as unknown as Buffer));
+    this.pty.onData((chunk) => {
+      this.bytesRead += chunk.length;
+      this.reader.push(chunk as unknown as Buffer);
+    });
+    const { ptsName } = this.pty as unknown as { readonly ptsName: string };
+    this.heldOpen = openSync(ptsName, constants.O_RDWR | constants.O_NOCTTY);
+    this.readBeforeClose();
     this.gone = new Promise((resolve) => {
       this.pty.onExit(({ exitCode, signal: number }) => {
         this.onExit(number ? 128 + number : exitCode);
@@ -197,13 +213,39 @@ export class Bash {
     else this.pty.pause();
   }
 
-  /** Ends the shell and everything of its session. */
-  async kill(): Promise<void> {
+  /** Ends the shell and everything of its session. `keepOutput`: takes 200 ms longer and loses nothing printed. */
+  async kill(keepOutput = false): Promise<void> {
     if (this.isEnded) return;
+    if (!keepOutput) this.letGo();
     this.setReading(true); // its end is told after its last output
     for (const { pid } of this.sessionProcesses()) signal(pid, 'SIGKILL');
     signal(this.pty.pid, 'SIGKILL');
     await this.gone;
+  }
+
+  /** Once no more is to be read. */
+  private letGo(): void {
+    if (this.heldOpen !== null) closeSync(this.heldOpen);
+    this.heldOpen = null;
+  }
+
+  /**
+   * node-pty drops what it has not read 200 ms after the end of bash, which on a busy machine is too soon. What bash
+   * says last shows that all is read; else the terminal is read until nothing comes, within bounds: what else holds
+   * it may print for ever.
+   */
+  private readBeforeClose(): void {
+    const { _socket: socket } = this.pty as unknown as { readonly _socket: Socket };
+    const destroy = socket.destroy.bind(socket);
+    let until: number | undefined;
+    socket.destroy = (error?: Error) => {
+      until ??= performance.now() + LAST_OUTPUT_MS;
+      const before = this.bytesRead;
+      if (socket.destroyed || error || this.exitMarker || performance.now() > until) return destroy(error);
+      // Between this turn and the immediate the loop reads what is there.
+      setImmediate(() => (this.bytesRead === before ? destroy() : socket.destroy()));
+      return socket;
+    };
   }
 
   /** In place: some file systems write a file that was emptied first to the disk at once. */
@@ -245,6 +287,7 @@ export class Bash {
   private onMarker(marker: Marker): void {
     if (marker.kind === 'exit') {
       this.exitMarker = marker;
+      this.letGo();
       return;
     }
     if (marker.call !== this.running?.call) return; // of a command that has been reported already
@@ -259,6 +302,7 @@ export class Bash {
 
   private onExit(status: number): void {
     this.isEnded = true;
+    this.letGo();
     closeSync(this.commandFd);
     this.reader.flush();
     this.finish({ status, cwd: this.exitMarker?.cwd ?? this.cwd, shellEnded: true });

@@ -101,8 +101,7 @@ export class Shell {
     let restarted = this.bash?.ended === true;
     const bash = this.bash && !this.bash.ended ? this.bash : await this.open();
     const output = new BoundedOutput(maxOutputBytes);
-    output.push(Buffer.from(this.idle.finish().text));
-    this.idle = new BoundedOutput(IDLE_BYTES);
+    this.moveIdleTo(output);
     this.output = output;
     bash.setReading(true);
     const running = bash.run(command);
@@ -115,6 +114,7 @@ export class Shell {
     const completion = typeof first === 'string' ? await this.climbDown(bash, running) : first;
     const answers = typeof first !== 'string' || (await bash.answers(STEP_MS));
     this.running = null;
+    if (typeof first === 'string') this.moveIdleTo(output); // what was said of what was killed
     const printed = output.finish();
     this.cwd = completion.cwd;
     if (this.closed) {
@@ -165,7 +165,7 @@ export class Shell {
       bash.signalCommand('SIGKILL');
       return completion;
     }
-    await bash.kill();
+    await bash.kill(true);
     return { ...(await running), status: null };
   }
 
@@ -197,6 +197,12 @@ export class Shell {
     if (this.closed) await bash.kill();
     return bash;
   }
+  /** What has been printed while no command ran becomes a part of one's output. */
+  private moveIdleTo(output: BoundedOutput): void {
+    output.push(Buffer.from(this.idle.finish().text));
+    this.idle = new BoundedOutput(IDLE_BYTES);
+  }
+
   private onOutput(bytes: Buffer): void {
     if (this.output) {
       this.output.push(bytes);
