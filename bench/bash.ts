@@ -1,7 +1,7 @@
 import type { SandboxBackendName } from '../contracts/sandbox.ts';
 import { type BenchHost, residentMib, startBenchHost } from './host.ts';
 import type { BenchOptions, BenchResult } from './main.ts';
-import { fsyncTimes, percentile, rounded, times } from './measure.ts';
+import { FsyncProbe, percentile, rounded, times } from './measure.ts';
 import { sweRexTimes } from './peers/swe-rex.ts';
 import { tmuxTimes } from './peers/tmux.ts';
 
@@ -108,8 +108,15 @@ async function durableCalls({ client, create, stateDir }: BenchHost, n: number) 
     turn++;
   };
   await times(WARM_UP, call);
-  const fsyncs = fsyncTimes(stateDir, Math.min(n, 200));
-  const all = await times(n, call);
+  const disk = new FsyncProbe(stateDir);
+  const fsyncs: number[] = [];
+  const all: number[] = [];
+  // In turn, so that both meet the same disk.
+  for (let done = 0; done < n; done++) {
+    all.push(...(await times(1, call)));
+    fsyncs.push(disk.time());
+  }
+  disk.close();
   const [tool_call_p50_ms, fsync_p50_ms] = [percentile(all, 50), percentile(fsyncs, 50)];
   return {
     tool_call_p50_ms,

@@ -24,20 +24,27 @@ export function rounded(value: number): number {
   return Math.round(value * 1000) / 1000;
 }
 
-/** Milliseconds of appending a line and making it durable, in a file of its own below `folder`. */
-export function fsyncTimes(folder: string, n: number): number[] {
-  const own = mkdtempSync(path.join(folder, 'fsync-'));
-  const fd = openSync(path.join(own, 'file'), 'a');
-  const line = Buffer.alloc(600, 'x');
-  try {
-    return Array.from({ length: n }, () => {
-      const started = performance.now();
-      writeSync(fd, line);
-      fdatasyncSync(fd);
-      return performance.now() - started;
-    });
-  } finally {
-    closeSync(fd);
-    rmSync(own, { recursive: true });
+/** Appends lines to a file of its own below `folder` and makes each durable, to know what the disk takes for that. */
+export class FsyncProbe {
+  private readonly folder: string;
+  private readonly fd: number;
+  private readonly line = Buffer.alloc(600, 'x');
+
+  constructor(folder: string) {
+    this.folder = mkdtempSync(path.join(folder, 'fsync-'));
+    this.fd = openSync(path.join(this.folder, 'file'), 'a');
+  }
+
+  /** Milliseconds of one. */
+  time(): number {
+    const started = performance.now();
+    writeSync(this.fd, this.line);
+    fdatasyncSync(this.fd);
+    return performance.now() - started;
+  }
+
+  close(): void {
+    closeSync(this.fd);
+    rmSync(this.folder, { recursive: true });
   }
 }
