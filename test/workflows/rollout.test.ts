@@ -6,6 +6,7 @@ import { WorkflowFailedError } from '@temporalio/client';
 import { historyToJSON } from '@temporalio/common/lib/proto-utils.js';
 import { RolloutClient } from '../../client/rollout-client.ts';
 import { loadConfig } from '../../config/load.ts';
+import { PROJECT_ROOT } from '../../config/tools.ts';
 import { SEARCH_ATTRIBUTES } from '../../contracts/search-attributes.ts';
 import { startTestServer, type TestServer } from '../support/temporal.ts';
 import { fail, placement, report, startScriptedWorkers, untilCancelled, usual } from './scripted.ts';
@@ -44,7 +45,9 @@ async function eventsOf(rolloutId: string): Promise<string[]> {
   const history = await client.temporal.workflow.getHandle(rolloutId).fetchHistory();
   if (process.env.KEEP_HISTORIES) {
     mkdirSync(process.env.KEEP_HISTORIES, { recursive: true });
-    writeFileSync(path.join(process.env.KEEP_HISTORIES, `${rolloutId}.json`), historyToJSON(history));
+    // Without the paths of the machine that it was recorded on.
+    const text = historyToJSON(history).replaceAll(`${PROJECT_ROOT}/`, './');
+    writeFileSync(path.join(process.env.KEEP_HISTORIES, `${rolloutId}.json`), text);
   }
   return (history.events ?? []).flatMap((event) =>
     event.activityTaskScheduledEventAttributes
