@@ -52,11 +52,15 @@ async function installHelpers(env) {
   }
 }
 
-/** The cache folder, or one beside the system's if other users could not reach it: sandboxes run as another user. */
+/**
+ * The cache folder, or one beside the system's: if other users could not reach it, since sandboxes run as another
+ * user, or if it lies below /tmp, of which each sandbox has its own.
+ */
 function reachableCache(env) {
   const wanted = env.ROLLOUTS_CACHE
     ? path.resolve(env.ROLLOUTS_CACHE)
     : path.join(env.XDG_CACHE_HOME || path.join(os.homedir(), '.cache'), 'durable-rollouts');
+  if (wanted.startsWith('/tmp/')) return '/var/cache/durable-rollouts';
   for (let folder = wanted; folder !== path.dirname(folder); folder = path.dirname(folder)) {
     if (existsSync(folder) && (statSync(folder).mode & 0o005) !== 0o005) return '/var/cache/durable-rollouts';
   }
