@@ -11,6 +11,7 @@ import { defaultPayloadConverter, type Payload, TypedSearchAttributes } from '@t
 import type { Config } from '../config/load.ts';
 import { temporalConnection } from '../config/temporal-connection.ts';
 import { FAILURES, messageOf, RolloutError } from '../contracts/failures.ts';
+import { problemsOf } from '../contracts/problems.ts';
 import { WORKFLOW_QUEUE } from '../contracts/queues.ts';
 import { recordIdentity, recordTimings } from '../contracts/record.ts';
 import { type CancelReason, RolloutRequest, type RolloutRequestInput } from '../contracts/request.ts';
@@ -176,8 +177,7 @@ function checkedRequest(input: RolloutRequestInput): RolloutRequest {
       `task.data: the request has ${bytes} bytes, at most ${MOST_REQUEST_BYTES} are taken`,
     );
   }
-  const problems = parsed.error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`);
-  throw new RolloutError('InvalidRequest', problems.join('; '));
+  throw new RolloutError('InvalidRequest', problemsOf(parsed.error));
 }
 
 function attributesOf(request: RolloutRequest): TypedSearchAttributes {

@@ -3,6 +3,7 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import type { HandlerRegistry } from '../activities/handlers/registry.ts';
 import { messageOf, RolloutError } from '../contracts/failures.ts';
+import { problemsOf } from '../contracts/problems.ts';
 import { Task } from '../contracts/task.ts';
 
 /** A line that holds no task: where it is and what is wrong with it. */
@@ -65,8 +66,7 @@ function taskOf(text: string, fallbackId: string, handler: string): Task {
   }
   const task = Task.safeParse({ handler, id: id === undefined ? fallbackId : String(id), data: fields });
   if (task.success) return task.data;
-  const problems = task.error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`);
-  throw new RolloutError('InvalidTask', problems.join('; '));
+  throw new RolloutError('InvalidTask', problemsOf(task.error));
 }
 
 async function* linesOf(file: string): AsyncIterable<string> {

@@ -18,6 +18,11 @@ export function valueNames(schema: z.ZodType = ConfigSchema, prefix = ''): strin
   );
 }
 
+/** The value of a dotted name in a tree; undefined if it is not set. */
+export function valueAt(tree: object, name: string): unknown {
+  return name.split('.').reduce<unknown>((node, key) => (node as Record<string, unknown>)[key], tree);
+}
+
 /** True for values that are text: `123` given for one is text as well. */
 export function isText(name: string): boolean {
   let schema: z.ZodType = ConfigSchema;

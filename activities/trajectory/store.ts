@@ -6,6 +6,7 @@ import { messageOf, RolloutError } from '../../contracts/failures.ts';
 import type { LedgerRecord } from '../../contracts/ledger.ts';
 import { RolloutResult } from '../../contracts/result.ts';
 import { Trajectory, type TrajectoryRef } from '../../contracts/trajectory.ts';
+import { syncFolder } from './sync-folder.ts';
 
 /** Names one attempt of one workflow run. */
 export interface AttemptKey {
@@ -140,15 +141,6 @@ export class TrajectoryStore {
       // Where this fails, so did the write, which has said why; a draft left over is never read.
       await rm(draft, { force: true }).catch(() => {});
     }
-  }
-}
-
-async function syncFolder(folder: string): Promise<void> {
-  const handle = await open(folder, 'r');
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
   }
 }
 

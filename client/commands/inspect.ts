@@ -1,6 +1,6 @@
 import { readTrajectory, TrajectoryStore } from '../../activities/trajectory/store.ts';
 import type { Config } from '../../config/load.ts';
-import { valueNames } from '../../config/names.ts';
+import { valueAt, valueNames } from '../../config/names.ts';
 import { messageOf, RolloutError } from '../../contracts/failures.ts';
 import type { CancelReason } from '../../contracts/request.ts';
 import type { RolloutResult } from '../../contracts/result.ts';
@@ -120,8 +120,7 @@ export async function cancelCommand(
 export function configCommand(config: Config, output: Output): number {
   const entries = valueNames().map((name) => ({
     name,
-    value:
-      name.split('.').reduce<unknown>((node, key) => (node as Record<string, unknown>)[key], config) ?? null,
+    value: valueAt(config, name) ?? null,
     origin: config.origins[name] ?? 'default',
   }));
   output.result(entries, () =>

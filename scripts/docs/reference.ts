@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { environmentName, unwrapped, valueNames } from '../../config/names.ts';
+import { environmentName, unwrapped, valueAt, valueNames } from '../../config/names.ts';
 import { ConfigSchema } from '../../config/schema.ts';
 import { FAILURES } from '../../contracts/failures.ts';
 
@@ -36,9 +36,7 @@ export function failuresPage(): string {
 export function configurationPage(): string {
   const defaults = ConfigSchema.parse({});
   const rows = valueNames().map((name) => {
-    const value = name
-      .split('.')
-      .reduce<unknown>((node, key) => (node as Record<string, unknown>)[key], defaults);
+    const value = valueAt(defaults, name);
     const shown = value === undefined ? 'not set' : `\`${JSON.stringify(value)}\``;
     return `| \`${name}\` | \`${environmentName(name)}\` | ${shown} | ${descriptionOf(name)} |`;
   });

@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { startEmbeddedLlm } from '../../activities/llm/embedded/server.ts';
 import { removeEndpoints, writeEndpoints } from '../../config/endpoints.ts';
 import { type Config, loadConfig } from '../../config/load.ts';
-import { environmentName } from '../../config/names.ts';
+import { environmentName, valueAt } from '../../config/names.ts';
 import { startTimeOf } from '../../config/process-identity.ts';
 import { loadTools } from '../../config/tools.ts';
 import type { LlmServer } from '../../contracts/llm.ts';
@@ -199,8 +199,4 @@ function environmentOf(
     for (const [key, value] of Object.entries(entries)) put(`${section}.${key}`, value);
   }
   return env;
-}
-
-function valueAt(config: Config, name: string): unknown {
-  return name.split('.').reduce<unknown>((node, key) => (node as Record<string, unknown>)[key], config);
 }

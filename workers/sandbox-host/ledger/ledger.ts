@@ -2,6 +2,7 @@ import { writeSync } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import path from 'node:path';
 import { formatLine, hashLine, NO_HASH, parseLedger } from '../../../activities/trajectory/ledger-file.ts';
+import { syncFolder } from '../../../activities/trajectory/sync-folder.ts';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
 import { type LedgerLine, LedgerRecord } from '../../../contracts/ledger.ts';
 
@@ -106,16 +107,6 @@ export class Ledger {
     const result = this.queue.then(task);
     this.queue = result.catch(() => {}); // its caller has the error
     return result;
-  }
-}
-
-/** Makes the entry of a new file survive a crash. */
-async function syncFolder(folder: string): Promise<void> {
-  const handle = await open(folder, 'r');
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
   }
 }
 
