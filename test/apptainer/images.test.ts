@@ -52,6 +52,11 @@ test('images', { skip: WITHOUT_APPTAINER }, async (t) => {
       const filled = await box.exec(['dd', 'if=/dev/zero', 'of=/tmp/big', 'bs=1M']);
       assert.equal(filled.limit, 'disk');
       await box.exec(['rm', '/tmp/big']);
+      // All three together are too much, any two are not: 64 MiB of 30, 7 and 30.
+      const three = 'head -c 30M /dev/zero >/tmp/a; head -c 7M /dev/zero >/dev/shm/b; dd if=/dev/zero bs=30M';
+      const together = await box.exec(['bash', '-c', `${three} count=1 | sleep 1`]);
+      assert.equal(together.limit, 'memory');
+      await box.exec(['rm', '/tmp/a', '/dev/shm/b']);
       const bomb = await box.bash('bomb() { bomb | bomb & }; bomb; sleep 60; echo over', 30_000, 1000);
       assert.equal(bomb.limit, 'processes');
       await box.release();

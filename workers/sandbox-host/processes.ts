@@ -21,7 +21,7 @@ export interface ProcessInfo {
   readonly residentBytes: number;
 }
 
-const PAGE_BYTES = pageBytes();
+export const PAGE_BYTES = pageBytes();
 
 /** Bytes of a page of memory, from what the kernel told this process at its start (AT_PAGESZ of getauxval(3)). */
 function pageBytes(): number {

@@ -17,12 +17,19 @@ export const DROP_PRIVILEGES = tool(
 );
 
 /**
+ * File descriptors of the first process, by which the host finds folders of the sandbox: it cannot go through the
+ * root folder when FUSE shows that to its owner alone.
+ */
+export const HELD = { proc: 7, shm: 8, home: 9 } as const;
+
+/**
  * First process of a sandbox, with all privileges of its user namespace to begin with. Tells the host what it
  * sees of the network and what environment the image sets; forbids user namespaces, in which what runs here
  * could get privileges back and mount memory without bound; gives each file system in memory its share of `$1`
  * bytes, processes the rest, and /dev none; makes the home folder (`$2`) one that can be written to, whoever owns
  * the image's;
- * then gives up its privileges and environment, and lives as long as the host holds its stdin.
+ * then gives up its privileges and environment, and lives as long as the host holds its stdin. What the host counts
+ * is held open as {@link HELD}.
  */
 const FIRST = `
 ${CLOSE_DESCRIPTORS}
@@ -52,6 +59,9 @@ for folder in "\${!topmost[@]}"; do
   ${tool('mount').join(' ')} -i --options-mode ignore -o "$flags,size=$size" "$folder" || exit 1
 done
 cd /tmp
+exec ${HELD.proc}</proc
+[ ! -d /dev/shm ] || exec ${HELD.shm}</dev/shm
+[ -z "\${topmost[$2]}" ] || exec ${HELD.home}<"$2"
 exec -c ${DROP_PRIVILEGES.join(' ')} /bin/bash --norc --noprofile -c \\
   'printf "\\0ready\\n"; exec >/dev/null 2>&1; read -r _'`;
 

@@ -1,17 +1,24 @@
 import { execFile } from 'node:child_process';
-import { chownSync, existsSync, mkdirSync, mkdtempSync, rmSync, statfsSync, statSync } from 'node:fs';
+import { chownSync, existsSync, mkdirSync, mkdtempSync, rmSync, statfsSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
 import { SandboxSpec, WORKSPACE } from '../../../contracts/sandbox.ts';
 import { type ProcessInfo, signal } from '../processes.ts';
-import { DROP_PRIVILEGES, firstProcess, SUPERVISE, TOOLS } from './apptainer-scripts.ts';
+import { DROP_PRIVILEGES, firstProcess, HELD, SUPERVISE, TOOLS } from './apptainer-scripts.ts';
 import { type ApptainerShared, hostFolders, writeApptainerShared } from './apptainer-shared.ts';
 import { isAlive, type Started, startApptainer, untilGone } from './apptainer-start.ts';
 import type { Backend, Creation, Entry, Handle, Probe, Program } from './backend.ts';
 import { programEnvironment } from './environment.ts';
 import { launch } from './launcher.ts';
-import { enterNamespaces, examineAs, killAllIn, type Namespaced, processesIn } from './namespaces.ts';
+import {
+  enterIpcOf,
+  enterNamespaces,
+  examineAs,
+  killAllIn,
+  type Namespaced,
+  processesIn,
+} from './namespaces.ts';
 import { asUser, SYSTEM_PATH, staged, UNPRIVILEGED_ID } from './staging.ts';
 import { etcFiles } from './system-files.ts';
 import { userNamespaceAdvice } from './user-namespaces.ts';
@@ -135,6 +142,10 @@ export class ApptainerBackend implements Backend {
     return examineAs(this.ownerUid, handle as Sandbox, argv);
   }
 
+  enterIpc(handle: Handle, argv: readonly string[]): Entry {
+    return enterIpcOf(handle as Sandbox, argv);
+  }
+
   processes(handle: Handle): ProcessInfo[] {
     return processesIn(handle as Sandbox);
   }
@@ -219,23 +230,21 @@ export class ApptainerBackend implements Backend {
 
 /**
  * Where the host sees what the sandbox takes. The folder of the first process, /tmp, stands for all that is written
- * outside the workspace. The rest is behind the root folder, which FUSE shows to nobody outside when it is a SIF's.
+ * outside the workspace.
  */
 function watched(first: number): Pick<Handle, 'proc' | 'memoryFolders'> {
-  const [root, tmp] = [`/proc/${first}/root`, `/proc/${first}/cwd`];
-  try {
-    const home = statSync(`${root}${HOME}`).dev === statSync(root).dev ? [] : [`${root}${HOME}`];
-    return { proc: `${root}/proc`, memoryFolders: [tmp, `${root}/dev/shm`, ...home].filter(isInMemory) };
-  } catch {
-    return { memoryFolders: [tmp].filter(isInMemory) };
-  }
+  const [proc, shm, home] = [HELD.proc, HELD.shm, HELD.home].map((fd) => `/proc/${first}/fd/${fd}`);
+  return {
+    proc: proc as string,
+    memoryFolders: [`/proc/${first}/cwd`, shm as string, home as string].filter(isInMemory),
+  };
 }
 
 function isInMemory(folder: string): boolean {
   try {
     return statfsSync(folder).type === TMPFS_MAGIC;
   } catch {
-    return false; // the sandbox has just ended
+    return false; // it has no such folder, or has just ended
   }
 }
 

@@ -75,6 +75,11 @@ export interface Backend {
    * owner has made unreadable. Absent: the host's own user may.
    */
   examine?(handle: Handle, argv: readonly string[]): Entry;
+  /**
+   * How to run a program of the host in the sandbox's IPC namespace, with the privileges of its user namespace.
+   * Absent: it has none of its own.
+   */
+  enterIpc?(handle: Handle, argv: readonly string[]): Entry;
   /** User id of the host that owns what runs inside; null: the host's own. Terminals are given to it. */
   readonly ownerUid: number | null;
   /** All processes inside but the first. */

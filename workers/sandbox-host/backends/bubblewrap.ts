@@ -9,7 +9,14 @@ import type { Backend, Creation, Entry, Handle, Probe, Program } from './backend
 import { type BwrapProgram, prepareBwrap } from './bwrap-program.ts';
 import { programEnvironment } from './environment.ts';
 import { CLOSE_DESCRIPTORS, launch } from './launcher.ts';
-import { enterNamespaces, examineAs, killAllIn, type Namespaced, processesIn } from './namespaces.ts';
+import {
+  enterIpcOf,
+  enterNamespaces,
+  examineAs,
+  killAllIn,
+  type Namespaced,
+  processesIn,
+} from './namespaces.ts';
 import { refuseImage } from './no-images.ts';
 import { asUser, SYSTEM_PATH, staged, UNPRIVILEGED_ID } from './staging.ts';
 import { AS_THEY_ARE, etcFiles, systemFolders } from './system-files.ts';
@@ -134,6 +141,10 @@ export class BubblewrapBackend implements Backend {
     return examineAs(this.ownerUid, handle as Sandbox, argv);
   }
 
+  enterIpc(handle: Handle, argv: readonly string[]): Entry {
+    return enterIpcOf(handle as Sandbox, argv);
+  }
+
   processes(handle: Handle): ProcessInfo[] {
     return processesIn(handle as Sandbox);
   }
@@ -181,14 +192,12 @@ async function start(
 ): Promise<Handle> {
   // A process group of its own: the terminal's ^C is for the host, which ends sandboxes in order.
   const outer = spawn(file, argv, { env, detached: true, stdio: ['pipe', 'pipe', 'pipe', 'pipe'] });
-  const [, stdout, stderr, status] = outer.stdio;
+  const { stdout, stderr } = outer;
+  const status = outer.stdio[3] as Readable;
   let errors = '';
-  let json = '';
-  stderr?.on('data', (chunk: Buffer) => {
+  let [pid, json] = [0, ''];
+  stderr.on('data', (chunk: Buffer) => {
     errors = (errors + chunk).slice(-4096);
-  });
-  (status as NodeJS.ReadableStream).on('data', (chunk: Buffer) => {
-    json += chunk;
   });
   outer.stdin?.on('error', () => {}); // the sandbox ended first: `ended` tells
   const ended = new Promise<string>((resolve) => {
@@ -197,13 +206,20 @@ async function start(
       resolve(errors.trim() || `its first process ended (${name ?? code})`),
     );
   });
-  const ready = new Promise<void>((resolve) => stdout?.once('data', () => resolve()));
-  const failure = await Promise.race([ready, ended]);
+  const stands = new Promise<void>((resolve) => stdout.once('data', () => resolve()));
+  // What is written first may be read last.
+  const named = new Promise<void>((resolve) => {
+    status.on('data', (chunk: Buffer) => {
+      json += chunk;
+      pid = Number(/"child-pid": *([0-9]+)[^0-9]/.exec(json)?.[1] ?? 0);
+      if (pid > 0) resolve();
+    });
+  });
+  const failure = await Promise.race([Promise.all([stands, named]).then(() => undefined), ended]);
   if (failure !== undefined) {
     throw new RolloutError('SandboxFailed', `bubblewrap could not make a sandbox: ${failure}`);
   }
-  for (const stream of [stdout, stderr, status]) (stream as Readable | null)?.destroy();
-  const pid = Number(/"child-pid": *([0-9]+)/.exec(json)?.[1]);
+  for (const stream of [stdout, stderr, status]) stream.destroy();
   const [first, parent, namespace] = [processInfo(pid), processInfo(outer.pid ?? 0), pidNamespace(pid)];
   if (!first || !parent || !namespace) {
     outer.kill('SIGKILL');

@@ -15,13 +15,16 @@ export interface Namespaced extends Handle {
 }
 
 /** The beginning of an argv whose rest runs inside, with all privileges of the sandbox's user namespace. */
-export function enterNamespaces({ first, sandboxId }: Namespaced): string[] {
+export function enterNamespaces(sandbox: Namespaced): string[] {
+  return entering(sandbox, ['-U', '-m', '-p', '-n', '-i', '-u']);
+}
+
+function entering({ first, sandboxId }: Namespaced, namespaces: readonly string[]): string[] {
   // Its id may have been given to another process since.
   if (processInfo(first.pid)?.startTicks !== first.startTicks) {
     throw new RolloutError('SandboxLost', `sandbox ${sandboxId} has ended`);
   }
-  const all = ['-U', '-m', '-p', '-n', '-i', '-u'];
-  return ['/usr/bin/nsenter', '-t', String(first.pid), ...all, '--preserve-credentials', '--'];
+  return ['/usr/bin/nsenter', '-t', String(first.pid), ...namespaces, '--preserve-credentials', '--'];
 }
 
 /**
@@ -31,6 +34,12 @@ export function enterNamespaces({ first, sandboxId }: Namespaced): string[] {
 export function examineAs(ownerUid: number | null, { first }: Namespaced, argv: readonly string[]): Entry {
   const enter = ['/usr/bin/nsenter', '-t', String(first.pid), '-U', '--preserve-credentials', '--'];
   const [file, ...args] = ownerUid === null ? [...enter, ...argv] : argv;
+  return { file: file as string, args, env: {} };
+}
+
+/** Runs `argv` on the host, with the IPC namespace of the sandbox and all privileges of its user namespace. */
+export function enterIpcOf(sandbox: Namespaced, argv: readonly string[]): Entry {
+  const [file, ...args] = [...entering(sandbox, ['-U', '-i']), ...argv];
   return { file: file as string, args, env: {} };
 }
 

@@ -1,6 +1,8 @@
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { promisify } from 'node:util';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
+import type { Entry } from './backend.ts';
 
 /** How long a process that was sent SIGKILL may take to be gone, in milliseconds. */
 const DEATH_MS = 10_000;
@@ -31,5 +33,14 @@ export async function runQuietly(
     return { ok: code === 0, message: message.trim() || `exit ${code ?? name}` };
   } catch (error) {
     return { ok: false, message: messageOf(error) };
+  }
+}
+
+/** What a short program of the host prints. @throws RolloutError SandboxFailed */
+export async function outputOf({ file, args, env }: Entry): Promise<string> {
+  try {
+    return (await promisify(execFile)(file, args, { env, cwd: '/', timeout: DEATH_MS })).stdout;
+  } catch (error) {
+    throw new RolloutError('SandboxFailed', messageOf(error), { cause: error });
   }
 }

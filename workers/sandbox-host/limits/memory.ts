@@ -1,7 +1,7 @@
-import { statfsSync } from 'node:fs';
+import { readFileSync, statfsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import type { Handle } from '../backends/backend.ts';
-import type { ProcessInfo } from '../processes.ts';
+import { PAGE_BYTES, type ProcessInfo } from '../processes.ts';
 
 /** Bytes of the kernel's that an empty file in a memory file system takes, about. */
 const INODE_BYTES = 1024;
@@ -32,19 +32,53 @@ export function folderIsFull({ memoryFolders = [] }: Handle): boolean {
   });
 }
 
-/**
- * Bytes that are in memory because of this process: pages that it shares with others count in proportion, files
- * that the kernel could drop not at all. Takes time in proportion to the process's size.
- */
-export async function ownBytes({ pid, residentBytes }: ProcessInfo): Promise<number> {
-  let text: string;
+/** Bytes of one process that no file backs and no other program can have mapped: pages of its parent's count. */
+export function unsharedBytes(pid: number, proc: string): number {
   try {
-    text = await readFile(`/proc/${pid}/smaps_rollup`, 'latin1');
+    const [, resident = 0, shared = 0] = readFileSync(`${proc}/${pid}/statm`, 'latin1')
+      .split(' ')
+      .map(Number);
+    return (resident - shared) * PAGE_BYTES;
+  } catch {
+    return 0; // it has ended
+  }
+}
+
+/**
+ * Bytes that are in memory because of this process and that are counted nowhere else: pages that it shares with
+ * others count in proportion, files that the kernel could drop not at all, nor files in memory that have a name or
+ * are in `counted` (device:inode). Takes time in proportion to the process's size.
+ */
+export async function ownBytes(
+  { pid, residentBytes }: ProcessInfo,
+  counted: ReadonlySet<string>,
+): Promise<number> {
+  try {
+    const rollup = await readFile(`/proc/${pid}/smaps_rollup`, 'latin1');
+    const bytes = kib(rollup, 'Pss_Anon') * 1024;
+    return kib(rollup, 'Pss_Shmem') === 0 ? bytes : bytes + (await namelessBytes(pid, counted));
   } catch (error) {
     // Ended (then it has no pages), or not ours to look at.
     return (error as NodeJS.ErrnoException).code === 'EACCES' ? residentBytes : 0;
   }
-  const kib = (name: string): number =>
-    Number(new RegExp(`^${name}: +([0-9]+) kB`, 'm').exec(text)?.[1] ?? 0);
-  return (kib('Pss_Anon') + kib('Pss_Shmem')) * 1024;
+}
+
+/** Header of a mapping in smaps(5): device (major, minor), inode and what the kernel calls it. */
+const MAPPING = /^[0-9a-f]+-[0-9a-f]+ \S+ [0-9a-f]+ ([0-9a-f]+):([0-9a-f]+) ([0-9]+) *(.*)$/;
+
+/** Bytes of shared memory without a name: mmap(2)'s anonymous one, and of memfd_create(2) what is not in `counted`. */
+async function namelessBytes(pid: number, counted: ReadonlySet<string>): Promise<number> {
+  let bytes = 0;
+  for (const text of (await readFile(`/proc/${pid}/smaps`, 'latin1')).split(/\n(?=[0-9a-f]+-[0-9a-f]+ )/)) {
+    const [, major = '', minor = '', inode = '', name = ''] =
+      MAPPING.exec(text.split('\n', 1)[0] ?? '') ?? [];
+    if (name !== '/dev/zero (deleted)' && !name.startsWith('/memfd:')) continue;
+    const device = Number.parseInt(major, 16) * 256 + Number.parseInt(minor, 16);
+    if (!counted.has(`${device}:${inode}`)) bytes += kib(text, 'Pss') * 1024;
+  }
+  return bytes;
+}
+
+function kib(text: string, name: string): number {
+  return Number(new RegExp(`^${name}: +([0-9]+) kB`, 'm').exec(text)?.[1] ?? 0);
 }

@@ -1,4 +1,4 @@
-import { readFileSync, statfsSync, statSync } from 'node:fs';
+import { statfsSync, statSync } from 'node:fs';
 import type { Logger } from 'pino';
 import { messageOf } from '../../../contracts/failures.ts';
 import type { LimitHit } from '../../../contracts/sandbox.ts';
@@ -6,7 +6,9 @@ import type { Backend, Handle } from '../backends/backend.ts';
 import { type ProcessInfo, processIds, processInfo, signal } from '../processes.ts';
 import { treeSize } from './disk.ts';
 import { Hits } from './hits.ts';
-import { bytesInFolders, folderIsFull, ownBytes } from './memory.ts';
+import { folderIsFull } from './memory.ts';
+import { MemoryWatch } from './memory-watch.ts';
+import { Rest, UNSEEN_PARTS, unseen } from './rest.ts';
 import { unlinkedBytes } from './unlinked.ts';
 
 /** Milliseconds between looks while a command runs, and while none does. */
@@ -18,11 +20,6 @@ const SHORT_MS = 10;
 const FORK_BOMB_MS = 1500;
 /** Milliseconds after which the disk is counted though nothing tells of writing, while commands run. */
 const RECOUNT_MS = 10_000;
-/** A look that takes long is followed by a pause of this many times its length. */
-const REST_FACTOR = 4;
-/** Parts of a limit that may be used up unseen before a closer look. */
-const UNSEEN_PARTS = 16;
-const UNSEEN_BYTES = 64 * 1024 ** 2;
 /** Rounds of stopping processes until none is new. */
 const STOP_ROUNDS = 20;
 /** Milliseconds after a kill at which what may have stopped with the killed is told to go on. */
@@ -50,9 +47,8 @@ export class Supervisor {
   private stopped = false;
   private commands = 0;
   private atProcessLimitSince: number | null = null;
-  private readonly memory = new Rest();
+  private readonly memory: MemoryWatch;
   private readonly disk = new Rest();
-  private shmemSeen = sharedMemory();
   private diskSeen: { bytes: number; files: number; at: number };
   private ranSinceCount = false;
   private settling = false;
@@ -64,16 +60,25 @@ export class Supervisor {
     const { diskBytes, diskFiles } = options.handle.spec.limits;
     this.ceiling = { bytes: diskBytes, files: diskFiles };
     this.diskSeen = this.freeDisk();
+    this.memory = new MemoryWatch({
+      ...options,
+      hit: () => this.hit('memory'),
+      killCommands: () => this.killCommands(),
+      failed: this.failed,
+    });
     this.schedule();
   }
 
   /** A command has begun; call the result when it has ended: what was hit. `failed`: it did not end with 0. */
   begin(): (failed: boolean) => LimitHit | null {
     const started = performance.now();
-    if (this.commands++ === 0) this.schedule();
+    if (this.commands++ === 0) {
+      this.memory.begin(() => this.guarded(() => this.lookAtMemory()));
+      this.schedule();
+    }
     this.ranSinceCount = true;
     return (failed) => {
-      this.commands--;
+      if (--this.commands === 0) this.memory.end();
       if ((failed || performance.now() - started > SHORT_MS) && folderIsFull(this.options.handle))
         this.hits.record('disk');
       return this.hits.since(started);
@@ -82,6 +87,7 @@ export class Supervisor {
 
   stop(): void {
     this.stopped = true;
+    this.memory.end();
     clearTimeout(this.timer);
   }
 
@@ -90,11 +96,7 @@ export class Supervisor {
     if (this.stopped) return;
     this.timer = setTimeout(
       () => {
-        try {
-          this.look();
-        } catch (error) {
-          this.failed(error);
-        }
+        this.guarded(() => this.look());
         this.schedule();
       },
       this.commands > 0 ? BUSY_MS : IDLE_MS,
@@ -103,22 +105,22 @@ export class Supervisor {
   }
 
   private look(): void {
-    const { limits } = this.options.handle.spec;
-    const processes = this.cheapList();
-    const resident = processes.reduce((sum, { residentBytes }) => sum + residentBytes, 0);
-    const shmemGrew = sharedMemory() - this.shmemSeen > unseen(limits.memoryBytes);
-    if (resident + bytesInFolders(this.options.handle) > limits.memoryBytes || shmemGrew) {
-      this.memory.run(() => this.checkMemory(), this.failed);
-    }
+    const processes = this.lookAtMemory();
     this.checkProcesses(processes.reduce((sum, { threads }) => sum + threads, 0));
     if (this.diskMayHaveGrown()) this.disk.run(() => this.checkDisk(), this.failed);
   }
 
   /** Process ids are the sandbox's own where its own list can be read. */
-  private cheapList(): ProcessInfo[] {
+  private lookAtMemory(): ProcessInfo[] {
+    const { proc = '/proc' } = this.options.handle;
+    const processes = this.cheapList(proc);
+    this.memory.look(processes, proc);
+    return processes;
+  }
+
+  private cheapList(proc: string): ProcessInfo[] {
     const { backend, handle } = this.options;
-    const { proc } = handle;
-    if (proc === undefined) return backend.processes(handle);
+    if (handle.proc === undefined) return backend.processes(handle);
     try {
       return processIds(proc).flatMap((pid) => processInfo(pid, proc) ?? []);
     } catch {
@@ -126,22 +128,11 @@ export class Supervisor {
     }
   }
 
-  private async checkMemory(): Promise<void> {
-    const { backend, handle, workspaceDir } = this.options;
-    const { memoryBytes } = handle.spec.limits;
-    this.shmemSeen = sharedMemory();
-    const processes = backend.processes(handle);
-    const sized: { pid: number; bytes: number }[] = [];
-    for (const process of processes) sized.push({ pid: process.pid, bytes: await ownBytes(process) });
-    const unlinked = await unlinkedBytes(processes, statSync(workspaceDir).dev, this.countedDevices());
-    for (const each of sized) each.bytes += unlinked.holders.get(each.pid) ?? 0;
-    let total = sized.reduce((sum, { bytes }) => sum + bytes, 0) + bytesInFolders(handle);
-    if (total <= memoryBytes) return;
-    this.hit('memory');
-    for (const { pid, bytes } of sized.sort((a, b) => b.bytes - a.bytes)) {
-      if (total <= memoryBytes) break;
-      signal(pid, 'SIGKILL');
-      total -= bytes;
+  private guarded(look: () => void): void {
+    try {
+      look();
+    } catch (error) {
+      this.failed(error);
     }
   }
 
@@ -234,31 +225,4 @@ export class Supervisor {
 
 function resume({ pid, startTicks }: ProcessInfo): void {
   if (processInfo(pid)?.startTicks === startTicks) signal(pid, 'SIGCONT');
-}
-
-/** Runs one look at a time, and lets it rest in proportion to what it took. */
-class Rest {
-  private next = 0;
-
-  run(look: () => Promise<void>, failed: (error: unknown) => void): void {
-    const started = performance.now();
-    if (started < this.next) return;
-    this.next = Number.POSITIVE_INFINITY;
-    look()
-      .catch(failed)
-      .finally(() => {
-        const now = performance.now();
-        this.next = now + Math.min((now - started) * REST_FACTOR, 60_000);
-      });
-  }
-}
-
-function unseen(limit: number): number {
-  return Math.min(UNSEEN_BYTES, limit / UNSEEN_PARTS);
-}
-
-/** Bytes of shared memory on the whole machine. */
-function sharedMemory(): number {
-  const kib = /^Shmem: +([0-9]+) kB/m.exec(readFileSync('/proc/meminfo', 'latin1'))?.[1];
-  return Number(kib ?? 0) * 1024;
 }

@@ -7,6 +7,10 @@ export interface UnlinkedBytes {
   readonly disk: number;
   /** In memory: memfd_create(2) and the like. */
   readonly memory: number;
+  /** Bytes by process. */
+  readonly holders: ReadonlyMap<number, number>;
+  /** All of them, as device:inode. */
+  readonly seen: ReadonlySet<string>;
 }
 
 /**
@@ -17,9 +21,8 @@ export async function unlinkedBytes(
   processes: readonly ProcessInfo[],
   diskDevice: number,
   memoryDevices: ReadonlySet<number>,
-): Promise<UnlinkedBytes & { readonly holders: ReadonlyMap<number, number> }> {
+): Promise<UnlinkedBytes> {
   const seen = new Set<string>();
-  /** Bytes by process. */
   const holders = new Map<number, number>();
   let [disk, memory] = [0, 0];
   for (const { pid } of processes) {
@@ -36,5 +39,5 @@ export async function unlinkedBytes(
       else memory += bytes;
     }
   }
-  return { disk, memory, holders };
+  return { disk, memory, holders, seen };
 }

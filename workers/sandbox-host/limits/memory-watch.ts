@@ -1,0 +1,94 @@
+import { statSync } from 'node:fs';
+import type { Backend, Handle } from '../backends/backend.ts';
+import { type ProcessInfo, signal } from '../processes.ts';
+import { bytesInFolders, ownBytes, unsharedBytes } from './memory.ts';
+import { type MachineMemory, machineMemory, onBeat } from './pulse.ts';
+import { Rest, unseen } from './rest.ts';
+import { removeSegments, segmentBytes } from './segments.ts';
+import { unlinkedBytes } from './unlinked.ts';
+
+export interface MemoryWatchOptions {
+  readonly backend: Backend;
+  readonly handle: Handle;
+  /** The workspace on the host. */
+  readonly workspaceDir: string;
+  /** Called when the sandbox is found to be over its limit, however short that is. */
+  readonly hit: () => void;
+  /** Ends the commands that run. */
+  readonly killCommands: () => void;
+  readonly failed: (error: unknown) => void;
+}
+
+/**
+ * Keeps the memory of a sandbox within its limit. A cheap sum that counts shared pages often raises a suspicion; an
+ * exact one, which takes long, decides what is killed.
+ */
+export class MemoryWatch {
+  private readonly options: MemoryWatchOptions;
+  private readonly limit: number;
+  private readonly rest = new Rest();
+  private seen: MachineMemory = machineMemory();
+  private segments = 0;
+  private stopBeat: (() => void) | undefined;
+
+  constructor(options: MemoryWatchOptions) {
+    this.options = options;
+    this.limit = options.handle.spec.limits.memoryBytes;
+  }
+
+  /** Calls `look` whenever the machine's memory has grown by a part of the limit since the last one. */
+  begin(look: () => void): void {
+    this.seen = { ...machineMemory(), shared: this.seen.shared };
+    this.stopBeat ??= onBeat(({ total, shared }) => {
+      if (total - this.seen.total > unseen(this.limit)) look();
+      else if (total < this.seen.total) this.seen = { total, shared: Math.min(shared, this.seen.shared) };
+    });
+  }
+
+  end(): void {
+    this.stopBeat?.();
+    this.stopBeat = undefined;
+  }
+
+  /** `proc`: where the numbers of these processes are those of its `/proc`. */
+  look(processes: readonly ProcessInfo[], proc: string): void {
+    const { total, shared } = machineMemory();
+    const sharedGrew = shared - this.seen.shared > unseen(this.limit);
+    this.seen = { ...this.seen, total };
+    const others = bytesInFolders(this.options.handle) + this.segments;
+    const resident = processes.reduce((sum, { residentBytes }) => sum + residentBytes, 0);
+    if (resident + others <= this.limit && !sharedGrew) return;
+    // What one process has for itself is there once, whoever shares it: a short burst need not be counted exactly.
+    const large = processes.filter(({ residentBytes }) => residentBytes + others > this.limit);
+    if (large.some(({ pid }) => unsharedBytes(pid, proc) + others > this.limit)) this.options.hit();
+    this.rest.run(() => this.check(), this.options.failed);
+  }
+
+  private async check(): Promise<void> {
+    const { backend, handle, workspaceDir, hit } = this.options;
+    this.seen = machineMemory();
+    const processes = backend.processes(handle);
+    const memoryDevices = new Set((handle.memoryFolders ?? []).map((folder) => statSync(folder).dev));
+    const unlinked = await unlinkedBytes(processes, statSync(workspaceDir).dev, memoryDevices);
+    this.segments = await segmentBytes(backend, handle);
+    const sized: { pid: number; bytes: number }[] = [];
+    for (const process of processes) {
+      const held = unlinked.holders.get(process.pid) ?? 0;
+      sized.push({ pid: process.pid, bytes: (await ownBytes(process, unlinked.seen)) + held });
+    }
+    let total = sized.reduce((sum, { bytes }) => sum + bytes, bytesInFolders(handle) + this.segments);
+    if (total <= this.limit) return;
+    hit();
+    if (this.segments > unseen(this.limit)) {
+      // Killing does not free them, and who made them may be long gone.
+      this.options.killCommands();
+      await removeSegments(backend, handle);
+      return;
+    }
+    for (const { pid, bytes } of sized.sort((a, b) => b.bytes - a.bytes)) {
+      if (total <= this.limit) break;
+      signal(pid, 'SIGKILL');
+      total -= bytes;
+    }
+  }
+}
