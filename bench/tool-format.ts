@@ -14,6 +14,7 @@ import { hermes } from '../activities/agent/parsers/hermes.ts';
 import type { ToolCallParser } from '../activities/agent/parsers/parser.ts';
 import { sameAnswer, statedAnswer } from '../activities/handlers/math/answers.ts';
 import { parsePrompt } from '../activities/handlers/prompt-file.ts';
+import type { ChatFormat } from '../activities/llm/codec.ts';
 import { startEmbeddedLlm } from '../activities/llm/embedded/server.ts';
 import { LlamaCppDialect } from '../activities/llm/llama-cpp.ts';
 import { ChatRenderer } from '../activities/llm/renderer.ts';
@@ -189,7 +190,8 @@ async function main(): Promise<void> {
   });
   const llm = new LlamaCppDialect(server.url);
   try {
-    const renderer = await ChatRenderer.create(llm, await llm.describe(NEVER), NEVER);
+    const { format } = await llm.describe(NEVER);
+    const renderer = await ChatRenderer.create({ codec: llm, format: format as ChatFormat }, NEVER);
     const table = new Table({
       head: ['format', 'calls a tool', 'calls well-formed', 'answers', 'mean reward', 'tokens', 'seconds'],
     });

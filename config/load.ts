@@ -95,13 +95,15 @@ function readFile(file: string, stated: boolean): Tree {
   }
 }
 
-/** Paths of handler modules in a file are relative to that file, wherever the command is given. */
+/** Paths of handler modules and tokenizers in a file are relative to it, wherever the command is given. */
 function besideFile(file: string, tree: Tree): Tree {
+  const resolved = (name: unknown) =>
+    typeof name === 'string' && name.startsWith('.') ? path.resolve(path.dirname(file), name) : name;
   const workers = tree.workers as { handlers?: unknown } | undefined;
-  if (Array.isArray(workers?.handlers)) {
-    workers.handlers = workers.handlers.map((name) =>
-      typeof name === 'string' && name.startsWith('.') ? path.resolve(path.dirname(file), name) : name,
-    );
+  if (Array.isArray(workers?.handlers)) workers.handlers = workers.handlers.map(resolved);
+  const llm = tree.llm as { servers?: unknown } | undefined;
+  for (const server of Array.isArray(llm?.servers) ? llm.servers : []) {
+    if (server?.tokenizer !== undefined) server.tokenizer = resolved(server.tokenizer);
   }
   return tree;
 }

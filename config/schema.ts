@@ -32,7 +32,9 @@ export const ConfigSchema = z.strictObject({
       servers: z
         .array(LlmServer)
         .default([])
-        .describe('LLM servers: [{url, dialect, policyVersion}]. None: the embedded one is started.'),
+        .describe(
+          'LLM servers: [{url, dialect, policyVersion, tokenizer}]. None: the embedded one is started.',
+        ),
       port: Port.default(8089).describe('Port of the embedded server. Not set: the next free one.'),
       contextTokens: z
         .int()

@@ -10,6 +10,11 @@ export const LlmServer = z.object({
   dialect: LlmDialectName.default('llama.cpp'),
   /** Version of the weights it serves, recorded with every token. */
   policyVersion: z.int().min(0).default(0),
+  /**
+   * Folder with the model's tokenizer.json, tokenizer_config.json and chat template. Without it the server's
+   * own are used, where it offers them.
+   */
+  tokenizer: z.string().min(1).optional(),
 });
 export type LlmServer = z.infer<typeof LlmServer>;
 
@@ -24,6 +29,8 @@ export interface GenerateRequest {
   readonly temperature: number;
   readonly topP: number;
   readonly seed?: number;
+  /** Tokens that end the turn, besides those that the server itself ends it at. */
+  readonly stopIds?: readonly number[];
 }
 
 /** What one turn sampled. `ids` and `logprobs` (natural log, of the distribution sampled from) align. */
@@ -31,15 +38,4 @@ export interface Generated {
   readonly ids: number[];
   readonly logprobs: number[];
   readonly finish: FinishReason;
-}
-
-/** What a server says of its model. */
-export interface ModelInfo {
-  readonly model: string;
-  /** Tokens of context for one request. */
-  readonly contextTokens: number;
-  readonly chatTemplate: string;
-  /** Text of the token that ends a turn. */
-  readonly eosText: string;
-  readonly bosText: string;
 }

@@ -1,10 +1,16 @@
-import type { Generated, GenerateRequest, ModelInfo } from '../../contracts/llm.ts';
+import type { Generated, GenerateRequest } from '../../contracts/llm.ts';
+import type { ChatFormat, TextCodec } from './codec.ts';
 
 /** What a server says of its model, as far as it says it. */
-export interface ModelDescription extends ModelInfo {
+export interface ModelDescription {
+  readonly model: string;
+  /** Tokens of context for one request. */
+  readonly contextTokens: number;
   readonly vocabularySize: number | null;
   readonly parameterCount: number | null;
   readonly fileBytes: number | null;
+  /** Null where the server doesn't show its chat template. */
+  readonly format: ChatFormat | null;
 }
 
 /**
@@ -23,16 +29,14 @@ export interface LlmDialect {
   readonly name: string;
   /** The server's address. */
   readonly url: string;
+  /** The server's own tokenizer, where it can tell special tokens from text that looks like them; else null. */
+  readonly codec: TextCodec | null;
   /**
    * Samples one turn. `ids` holds every sampled token including the end-of-turn token when there was one
    * (`finish: 'stop'`). An abort ends the server's work and returns the tokens received (`finish: 'abort'`).
    */
   generate(request: GenerateRequest, signal: AbortSignal, onTokens?: OnTokens): Promise<Generated>;
   describe(signal: AbortSignal): Promise<ModelDescription>;
-  /** Token ids of a text, without a leading begin token. Special-token text counts only with parseSpecial. */
-  tokenize(text: string, options: { parseSpecial: boolean }, signal: AbortSignal): Promise<number[]>;
-  /** Text of token ids, special tokens included; bytes that form no character become U+FFFD. */
-  detokenize(ids: readonly number[], signal: AbortSignal): Promise<string>;
   /** Returns when the server is ready to generate. */
   health(signal: AbortSignal): Promise<void>;
   /** Closes the connections. */

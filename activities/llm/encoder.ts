@@ -1,4 +1,4 @@
-import type { LlmDialect } from './dialect.ts';
+import type { TextCodec } from './codec.ts';
 import type { Segment } from './template.ts';
 
 /** Shapes that special tokens have: `<|…|>`, `<…>`, `<｜…｜>` and `[…]`. */
@@ -13,15 +13,16 @@ const REMEMBERED = { pieces: 1_000, characters: 200 };
  * splits it too. So the ids are the canonical ones, but no content can forge a special token.
  */
 export class SegmentEncoder {
-  readonly #dialect: LlmDialect;
+  readonly #codec: TextCodec;
   readonly #shapes: RegExp;
   readonly #specials = new Map<string, number | null>();
   readonly #pieces = new Map<string, readonly number[]>();
 
   /** `known` are texts of special tokens in whatever shape, such as the end-of-turn token's. */
-  constructor(dialect: LlmDialect, known: readonly string[]) {
-    this.#dialect = dialect;
-    const escaped = known.filter(Boolean).map((text) => text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&'));
+  constructor(codec: TextCodec, known: readonly string[]) {
+    this.#codec = codec;
+    const longestFirst = known.filter(Boolean).sort((a, b) => b.length - a.length);
+    const escaped = longestFirst.map((text) => text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&'));
     this.#shapes = new RegExp([...escaped, ...SHAPES].join('|'), 'g');
   }
 
@@ -38,13 +39,22 @@ export class SegmentEncoder {
     const known = this.#specials.get(text);
     if (known !== undefined) return known;
     const [special, plain] = await Promise.all([
-      this.#dialect.tokenize(text, { parseSpecial: true }, signal),
-      this.#dialect.tokenize(text, { parseSpecial: false }, signal),
+      this.#codec.tokenize(text, { parseSpecial: true }, signal),
+      this.#codec.tokenize(text, { parseSpecial: false }, signal),
     ]);
     // A token that plain text gives as well can be forged by nobody: the tokenizer treats it as a word.
     const id = special.length === 1 && plain[0] !== special[0] ? (special[0] ?? null) : null;
     this.#specials.set(text, id);
     return id;
+  }
+
+  /** The special token that a text begins with, if it does. */
+  async leading(text: string, signal: AbortSignal): Promise<{ text: string; id: number } | undefined> {
+    for (const match of text.matchAll(this.#shapes)) {
+      const id = match.index === 0 ? await this.special(match[0], signal) : null;
+      return id === null ? undefined : { text: match[0], id };
+    }
+    return undefined;
   }
 
   /** Special tokens as ids, and the plain text between them. */
@@ -74,7 +84,7 @@ export class SegmentEncoder {
   async #plain(text: string, signal: AbortSignal): Promise<readonly number[]> {
     const known = this.#pieces.get(text);
     if (known) return known;
-    const ids = await this.#dialect.tokenize(text, { parseSpecial: false }, signal);
+    const ids = await this.#codec.tokenize(text, { parseSpecial: false }, signal);
     if (text.length <= REMEMBERED.characters) {
       const [oldest] = this.#pieces.keys();
       if (this.#pieces.size >= REMEMBERED.pieces && oldest !== undefined) this.#pieces.delete(oldest);

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { ModelIdentity } from '../../contracts/trajectory.ts';
-import type { LlmDialect, ModelDescription } from './dialect.ts';
+import type { ChatCodec } from './codec.ts';
+import type { ModelDescription } from './dialect.ts';
 
 /** Encodes differently under tokenizers that differ in splitting, normalising, merges or special tokens. */
 const PROBE = [
@@ -11,20 +12,20 @@ const PROBE = [
 
 /** What a server's tokens were made by; two servers with the same identity can continue each other's. */
 export async function identityOf(
-  dialect: LlmDialect,
-  { model, vocabularySize, parameterCount, fileBytes, chatTemplate }: ModelDescription,
+  { codec, format }: ChatCodec,
+  { model, vocabularySize, parameterCount, fileBytes }: ModelDescription,
   signal: AbortSignal,
 ): Promise<ModelIdentity> {
   const encodings = await Promise.all(
     PROBE.flatMap((text) =>
-      [true, false].map((parseSpecial) => dialect.tokenize(text, { parseSpecial }, signal)),
+      [true, false].map((parseSpecial) => codec.tokenize(text, { parseSpecial }, signal)),
     ),
   );
   return {
     name: model,
     model_hash: hash({ model, vocabularySize, parameterCount, fileBytes }),
     tokenizer_hash: hash({ vocabularySize, encodings }),
-    template_hash: hash(chatTemplate),
+    template_hash: hash(format.template),
   };
 }
 

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import path from 'node:path';
 import { RolloutError } from '../../contracts/failures.ts';
 import type { FinishReason, Generated, GenerateRequest } from '../../contracts/llm.ts';
+import type { TextCodec } from './codec.ts';
 import type { LlmDialect, ModelDescription, OnTokens } from './dialect.ts';
 import { type HttpTimeouts, LlmHttp, refuse } from './http.ts';
 import * as wire from './llama-cpp-wire.ts';
@@ -30,9 +31,10 @@ export interface VocabularyCandidate extends Candidate {
  *   of the prompt, so an aborted request frees its slot within two batches, later on at the next token.
  *   Without, it reads the whole prompt first: 32 s for 2,500 tokens on two busy cores.
  */
-export class LlamaCppDialect implements LlmDialect {
+export class LlamaCppDialect implements LlmDialect, TextCodec {
   readonly name = 'llama.cpp';
   readonly url: string;
+  readonly codec = this;
   readonly #http: LlmHttp;
 
   constructor(url: string, timeouts: Partial<HttpTimeouts> = {}) {
@@ -80,12 +82,10 @@ export class LlamaCppDialect implements LlmDialect {
       // A path says where the model lies on the server's machine, not what it is.
       model: path.basename(props.model_alias || props.model_path || 'unknown', '.gguf'),
       contextTokens: props.default_generation_settings.n_ctx,
-      chatTemplate: props.chat_template,
-      eosText: props.eos_token,
-      bosText: props.bos_token,
       vocabularySize: meta?.n_vocab ?? null,
       parameterCount: meta?.n_params ?? null,
       fileBytes: meta?.size ?? null,
+      format: { template: props.chat_template, eosText: props.eos_token, bosText: props.bos_token },
     };
   }
 

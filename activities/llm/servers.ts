@@ -3,17 +3,21 @@ import { messageOf, RolloutError } from '../../contracts/failures.ts';
 import type { LlmServer } from '../../contracts/llm.ts';
 import type { ModelIdentity } from '../../contracts/trajectory.ts';
 import type { Policy } from '../agent/agent.ts';
+import type { ChatCodec, TextCodec } from './codec.ts';
 import type { LlmDialect, ModelDescription } from './dialect.ts';
 import type { HttpTimeouts } from './http.ts';
 import { identityOf } from './identity.ts';
 import { LlamaCppDialect } from './llama-cpp.ts';
 import { ChatRenderer } from './renderer.ts';
+import { unsuitable } from './template.ts';
+import { readTokenizerFolder } from './tokenizer-folder.ts';
 
 /** What is known of the model behind an address, and what was made from it. */
 interface Model {
   readonly description: ModelDescription;
   readonly identity: ModelIdentity;
   readonly renderer: ChatRenderer;
+  readonly codec: TextCodec;
 }
 
 /** A server with the number of rollouts that sample from it. */
@@ -71,15 +75,27 @@ async function modelOf(member: Member, signal: AbortSignal): Promise<Model> {
     throw new RolloutError('LlmUnreachable', `${url} is no ${dialect} server`, { cause: error });
   });
   if (member.model && isDeepStrictEqual(member.model.description, description)) return member.model;
+  const chat = await chatOf(member, description);
   const [identity, renderer] = await Promise.all([
-    identityOf(member.dialect, description, signal),
-    ChatRenderer.create(member.dialect, description, signal),
+    identityOf(chat, description, signal),
+    ChatRenderer.create(chat, signal),
   ]);
-  member.model = { description, identity, renderer };
+  member.model = { description, identity, renderer, codec: chat.codec };
   return member.model;
 }
 
-function policyOf(member: Member, { description, identity, renderer }: Model): Policy & { close(): void } {
+/** The tokenizer and template to use: those of the folder that is named, or the server's own. */
+async function chatOf({ server, dialect }: Member, { format }: ModelDescription): Promise<ChatCodec> {
+  if (server.tokenizer !== undefined) return readTokenizerFolder(server.tokenizer);
+  if (dialect.codec && format) return { codec: dialect.codec, format };
+  const why = `a ${server.dialect} server shows no chat template: name a folder with its tokenizer (tokenizer)`;
+  throw unsuitable(`${server.url}: ${why}`);
+}
+
+function policyOf(
+  member: Member,
+  { description, identity, renderer, codec }: Model,
+): Policy & { close(): void } {
   const { server, dialect } = member;
   // Rendering asks the server's tokenizer; each request is bounded by the dialect's own time-outs.
   const unbounded = new AbortController().signal;
@@ -89,8 +105,8 @@ function policyOf(member: Member, { description, identity, renderer }: Model): P
     policyVersion: server.policyVersion,
     contextTokens: description.contextTokens,
     identity,
-    generate: (request, signal) => dialect.generate(request, signal),
-    text: (ids) => dialect.detokenize(ids.at(-1) === renderer.eosId ? ids.slice(0, -1) : ids, unbounded),
+    generate: (request, signal) => dialect.generate({ ...request, stopIds: renderer.stopIds }, signal),
+    text: (ids) => codec.detokenize(renderer.ends(ids) ? ids.slice(0, -1) : ids, unbounded),
     renderPrompt: (messages) => renderer.initial(messages, unbounded),
     renderDelta: (sampled, messages) => renderer.delta(sampled, messages, unbounded),
     close: () => {

@@ -48,7 +48,7 @@ test('describes the model', async () => {
   assert.equal(described.model, 'SmolLM2-135M-Instruct.Q4_1');
   assert.equal(described.contextTokens, 2048);
   assert.equal(described.vocabularySize, 49_152);
-  assert.equal(described.eosText, '<|im_end|>');
+  assert.equal(described.format?.eosText, '<|im_end|>');
 });
 
 test('a turn ends with the sampled end-of-turn token, which has a log-probability', async () => {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import test, { after, before } from 'node:test';
 import { Template } from '@huggingface/jinja';
+import type { ChatCodec, ChatFormat } from '../../activities/llm/codec.ts';
 import type { ModelDescription } from '../../activities/llm/dialect.ts';
 import { identityOf } from '../../activities/llm/identity.ts';
 import type { LlamaCppDialect } from '../../activities/llm/llama-cpp.ts';
@@ -11,19 +12,22 @@ import { embedded, NEVER } from './embedded.ts';
 
 let llm: LlamaCppDialect;
 let info: ModelDescription;
+let chat: ChatCodec & { codec: LlamaCppDialect };
 let renderer: ChatRenderer;
 let close: () => Promise<void>;
 
 before(async () => {
   ({ dialect: llm, close } = await embedded());
   info = await llm.describe(NEVER);
-  renderer = await ChatRenderer.create(llm, info, NEVER);
+  chat = { codec: llm, format: info.format as ChatFormat };
+  renderer = await ChatRenderer.create(chat, NEVER);
 });
 after(() => close());
 
 const encode = (text: string, parseSpecial = true) => llm.tokenize(text, { parseSpecial }, NEVER);
 const rendered = (messages: ChatMessage[]) =>
-  new Template(info.chatTemplate).render({ messages, add_generation_prompt: true });
+  new Template(chat.format.template).render({ messages, add_generation_prompt: true });
+const withTemplate = (template: string): ChatCodec => ({ ...chat, format: { ...chat.format, template } });
 const SYSTEM: ChatMessage = { role: 'system', content: 'Answer shortly.' };
 const QUESTION: ChatMessage = { role: 'user', content: 'What is 2 + 3?\n\n    Say it in 漢字. 🦙 ' };
 
@@ -82,8 +86,8 @@ test('special-token text in a task or a tool result stays text', async () => {
 });
 
 test('templates that cannot be used token-exactly are refused with the reason', async () => {
-  const refuses = async (chatTemplate: string, reason: RegExp) => {
-    await assert.rejects(ChatRenderer.create(llm, { ...info, chatTemplate }, NEVER), (error) => {
+  const refuses = async (template: string, reason: RegExp) => {
+    await assert.rejects(ChatRenderer.create(withTemplate(template), NEVER), (error) => {
       assert.ok(error instanceof RolloutError);
       assert.equal(error.type, 'LlmUnsuitable');
       assert.match(error.message, reason);
@@ -94,25 +98,26 @@ test('templates that cannot be used token-exactly are refused with the reason', 
     `{% for m in messages %}${body}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}`;
   const turn = '<|im_start|>{{ m.role }}\n{{ m.content }}';
   await refuses('{% for %}', /cannot be read/);
-  await refuses(each(`${turn}\n`), /does not close a turn with "<\|im_end\|>"/);
-  await refuses(each(`${turn.replace('m.content', 'm.content | upper')}<|im_end|>\n`), /alters the contents/);
+  await refuses(each(`${turn}\n`), /does not close a turn with one special token/);
+  await refuses(
+    each(`${turn.replace('m.content', 'm.content | upper')}<|im_end|>\n`),
+    /alters message 0 \(user\)/,
+  );
   await refuses(`{{ messages | length }}${each(`${turn}<|im_end|>\n`)}`, /changes what precedes a turn/);
-  await refuses(each(`{% if m.role != 'assistant' %}${turn}<|im_end|>\n{% endif %}`), /exactly once/);
-  const noTools = `{% if m.role == 'tool' %}{{ raise_exception('no tools here') }}{% endif %}`;
-  const strict = await ChatRenderer.create(
-    llm,
-    { ...info, chatTemplate: each(`${noTools}${turn}<|im_end|>\n`) },
-    NEVER,
+  await refuses(
+    each(`{% if m.role != 'assistant' %}${turn}<|im_end|>\n{% endif %}`),
+    /alters message 1 \(assistant\)/,
   );
-  await assert.rejects(
-    strict.delta([strict.eosId], [{ role: 'tool', content: 'x' }], NEVER),
-    /LlmUnsuitable|no tools here/,
+  await refuses(
+    each(`${turn.replace('m.content', "m.content | replace('What', 'Which')")}<|im_end|>\n`),
+    /alters the contents/,
   );
+  await refuses(each(`${turn}{{ m.content }}<|im_end|>\n`), /more than once/);
 });
 
 test('a template that trims contents is followed', async () => {
-  const chatTemplate = info.chatTemplate.replace("message['content']", "message['content'] | trim");
-  const trimming = await ChatRenderer.create(llm, { ...info, chatTemplate }, NEVER);
+  const template = chat.format.template.replace("message['content']", "message['content'] | trim");
+  const trimming = await ChatRenderer.create(withTemplate(template), NEVER);
   const padded: ChatMessage = { role: 'user', content: '  hello \n' };
   const trimmed: ChatMessage = { role: 'user', content: 'hello' };
   assert.deepEqual(
@@ -122,10 +127,10 @@ test('a template that trims contents is followed', async () => {
 });
 
 test('the identity of a model names it and hashes weights, tokenizer and template apart', async () => {
-  const identity = await identityOf(llm, info, NEVER);
+  const identity = await identityOf(chat, info, NEVER);
   assert.equal(identity.name, info.model);
   const hashes = [identity.model_hash, identity.tokenizer_hash, identity.template_hash];
   for (const hash of hashes) assert.match(hash, /^sha256:[0-9a-f]{64}$/);
   assert.equal(new Set(hashes).size, 3);
-  assert.deepEqual(await identityOf(llm, info, NEVER), identity);
+  assert.deepEqual(await identityOf(chat, info, NEVER), identity);
 });
