@@ -2,6 +2,7 @@ import { z } from 'zod';
 import { LlmServer } from '../contracts/llm.ts';
 import { Attempts, Deadlines, Limits, Sampling } from '../contracts/request.ts';
 import { SandboxBackendName } from '../contracts/sandbox.ts';
+import { ToolFormat } from '../contracts/tools.ts';
 
 const Port = z.int().min(1).max(65_535);
 const Slots = z.int().min(1).max(10_000);
@@ -35,6 +36,10 @@ export const ConfigSchema = z.strictObject({
         .describe(
           'LLM servers: [{url, dialect, policyVersion, tokenizer}]. None: the embedded one is started.',
         ),
+      toolFormat: ToolFormat.default('fenced').describe(
+        'How the model writes tool calls: fenced (blocks that the prompt describes), or hermes, qwen3-coder or ' +
+          'llama3-json, which its chat template describes.',
+      ),
       port: Port.default(8089).describe('Port of the embedded server. Not set: the next free one.'),
       contextTokens: z
         .int()

@@ -1,13 +1,21 @@
 import { z } from 'zod';
 
+/** Ways in which models write tool calls. */
+export const ToolFormat = z.enum(['fenced', 'hermes', 'qwen3-coder', 'llama3-json']);
+export type ToolFormat = z.infer<typeof ToolFormat>;
+
+/** What became of reading a call. Anything but `ok` is not run. */
+export const ToolCallStatus = z.enum(['ok', 'unclosed', 'invalidJson', 'unknownTool', 'wrongArguments']);
+export type ToolCallStatus = z.infer<typeof ToolCallStatus>;
+
 /** A tool call read from sampled text, with what became of reading it. */
 export const ToolCall = z.object({
   /** Unique within the rollout: `<turn>.<index>`. */
   callId: z.string(),
   tool: z.string(),
   arguments: z.record(z.string(), z.unknown()),
-  /** Anything but `ok` is not run; its `problem` goes back to the model instead. */
-  status: z.enum(['ok', 'unclosed', 'invalidJson', 'unknownTool', 'wrongArguments']),
+  /** Anything but `ok` goes back to the model as its `problem`. */
+  status: ToolCallStatus,
   problem: z.string().optional(),
 });
 export type ToolCall = z.infer<typeof ToolCall>;

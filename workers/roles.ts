@@ -1,6 +1,6 @@
 import { fileURLToPath } from 'node:url';
 import { NativeConnection, Worker, type WorkerOptions } from '@temporalio/worker';
-import { fenced } from '../activities/agent/parsers/fenced.ts';
+import { PARSERS } from '../activities/agent/parsers/formats.ts';
 import { makeEvaluateActivities } from '../activities/evaluate.ts';
 import { loadHandlers } from '../activities/handlers/registry.ts';
 import { makeInitActivities } from '../activities/init.ts';
@@ -71,7 +71,13 @@ export async function makeWorkers(config: Config, roles: readonly Role[]): Promi
       Worker.create({
         ...shared,
         taskQueue: runQueue(config.derived.host),
-        activities: makeRunActivities({ handlers, sandboxes, policies, parser: fenced, store }),
+        activities: makeRunActivities({
+          handlers,
+          sandboxes,
+          policies,
+          parser: PARSERS[config.llm.toolFormat],
+          store,
+        }),
         maxConcurrentActivityTaskExecutions: config.workers.runSlots ?? config.sandbox.capacity,
       }),
     eval: async () => {

@@ -3,12 +3,13 @@ import { RolloutError } from '../../contracts/failures.ts';
 import type { LedgerEnd, LedgerObserved, LedgerSampled } from '../../contracts/ledger.ts';
 import type { Generated, GenerateRequest } from '../../contracts/llm.ts';
 import type { Limits, Sampling } from '../../contracts/request.ts';
-import type { ToolCall, ToolResult } from '../../contracts/tools.ts';
+import type { ToolCall, ToolResult, ToolSpec } from '../../contracts/tools.ts';
 import type { ChatMessage, ModelIdentity } from '../../contracts/trajectory.ts';
 import type { Tool } from '../tools/tool.ts';
 import { TokenSequence } from '../trajectory/tokens.ts';
 import type { LedgerWriter } from './ledger-writer.ts';
 import type { ToolCallParser } from './parsers/parser.ts';
+import { afterThoughts } from './parsers/thoughts.ts';
 import { endOfStop, type StopSwitch } from './stop.ts';
 
 /** The policy as the agent uses it: tokens in, tokens out, and text for the parser. */
@@ -18,9 +19,12 @@ export interface Policy {
   readonly policyVersion: number;
   readonly contextTokens: number;
   readonly identity: ModelIdentity;
+  /** True if the template begins the model's thoughts for it at the end of a prompt. */
+  readonly opensThoughts: boolean;
   generate(request: GenerateRequest, signal: AbortSignal): Promise<Generated>;
   text(ids: readonly number[]): Promise<string>;
-  renderPrompt(messages: readonly ChatMessage[]): Promise<number[]>;
+  /** `tools` are given where the template has to describe them. */
+  renderPrompt(messages: readonly ChatMessage[], tools?: readonly ToolSpec[]): Promise<number[]>;
   renderDelta(sampled: readonly number[], messages: readonly ChatMessage[]): Promise<number[]>;
 }
 
@@ -77,15 +81,16 @@ export class Agent {
 
   /** Records the prompt, or proves that the recorded one is what would be sent now. */
   private async begin(): Promise<void> {
-    const { ledger, policy, prompt, tools } = this.options;
-    const promptIds = await policy.renderPrompt(prompt);
+    const { ledger, policy, prompt, tools, parser } = this.options;
+    const specs = tools.map((tool) => tool.spec);
+    const promptIds = await policy.renderPrompt(prompt, parser.native ? specs : undefined);
     const recorded = ledger.records[0];
     if (recorded === undefined) {
       await ledger.append({
         kind: 'begin',
         promptIds,
         messages: [...prompt],
-        tools: tools.map((tool) => tool.spec.name),
+        tools: specs.map(({ name }) => name),
         model: policy.identity,
       });
     } else if (recorded.kind !== 'begin' || !isDeepStrictEqual(recorded.promptIds, promptIds)) {
@@ -177,7 +182,7 @@ export class Agent {
         text,
         calls: complete
           ? parser.parse(
-              whole,
+              afterThoughts(whole, policy.opensThoughts),
               tools.map((tool) => tool.spec),
               turn,
             ).calls

@@ -31,6 +31,8 @@ export class ChatRenderer {
   readonly eosId: number;
   /** All tokens that end a turn, for the server to stop at. */
   readonly stopIds: readonly number[];
+  /** True if the template begins the model's thoughts for it at the end of a prompt. */
+  readonly opensThoughts: boolean;
   readonly #template: ChatTemplate;
   readonly #encoder: SegmentEncoder;
   readonly #toolsAsUser: boolean;
@@ -50,6 +52,7 @@ export class ChatRenderer {
     this.#close = parts.close;
     this.stopIds = parts.stopIds;
     this.eosId = parts.stopIds[0];
+    this.opensThoughts = /<think>\s*$/.test(this.#template.render([PROBE], { open: true }));
   }
 
   /** @throws LlmUnsuitable if the model's template or tokenizer cannot be used this way, with the reason. */
@@ -83,14 +86,23 @@ export class ChatRenderer {
     return new ChatRenderer({ template, encoder, toolsAsUser, close, stopIds: [end.id, ...stopIds] });
   }
 
-  /** The prompt of the first turn: the conversation, open for the assistant's answer. */
+  /**
+   * The prompt of the first turn: the conversation, open for the assistant's answer. `tools` are those that the
+   * template is to describe.
+   * @throws LlmUnsuitable if it refuses the conversation, alters it, or describes no tools.
+   */
   async initial(
     messages: readonly ChatMessage[],
     signal: AbortSignal,
     tools?: readonly ToolSpec[],
   ): Promise<number[]> {
+    const told = this.#told(messages);
     const options = { open: true, ...(tools ? { tools } : {}) };
-    return this.#encoder.encode(this.#template.segments(this.#told(messages), options), signal);
+    const segments = this.#template.segments(told, options);
+    if (tools && tools.length > 0 && textOf(segments) === this.#template.render(told, { open: true })) {
+      throw unsuitable('its chat template does not tell the model of tools: use the tool format "fenced"');
+    }
+    return this.#encoder.encode(segments, signal);
   }
 
   /**

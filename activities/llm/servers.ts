@@ -107,7 +107,8 @@ function policyOf(
     identity,
     generate: (request, signal) => dialect.generate({ ...request, stopIds: renderer.stopIds }, signal),
     text: (ids) => codec.detokenize(renderer.ends(ids) ? ids.slice(0, -1) : ids, unbounded),
-    renderPrompt: (messages) => renderer.initial(messages, unbounded),
+    renderPrompt: (messages, tools) => renderer.initial(messages, unbounded, tools),
+    opensThoughts: renderer.opensThoughts,
     renderDelta: (sampled, messages) => renderer.delta(sampled, messages, unbounded),
     close: () => {
       if (open) member.rollouts--;

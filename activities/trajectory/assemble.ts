@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { RolloutError } from '../../contracts/failures.ts';
 import type { LedgerObserved, LedgerRecord, LedgerSampled } from '../../contracts/ledger.ts';
 import type { RolloutRequest } from '../../contracts/request.ts';
+import { ToolCallStatus } from '../../contracts/tools.ts';
 import {
   type ChatMessage,
   type Reward,
@@ -55,7 +56,7 @@ export function assembleTrajectory(records: readonly LedgerRecord[], context: As
     messages: messagesOf(records),
     sampling: request.sampling,
     model: begin.model,
-    metadata: context.metadata,
+    metadata: { ...context.metadata, tool_calls: toolCallCounts(records) },
   };
   return Trajectory.parse({ ...record, checksum: checksumOf(record) });
 }
@@ -69,6 +70,16 @@ export function truncationOf(ended: Trajectory['finish_reason']): Truncation | n
 export function checksumOf(record: object): string {
   const { checksum: _, ...rest } = record as { checksum?: string };
   return `sha256:${createHash('sha256').update(JSON.stringify(rest)).digest('hex')}`;
+}
+
+/** How many tool calls were read with which status, over the whole rollout. */
+function toolCallCounts(records: readonly LedgerRecord[]): Record<ToolCallStatus, number> {
+  const calls = records.flatMap((record) => (record.kind === 'sampled' ? record.calls : []));
+  const counts = ToolCallStatus.options.map((status) => [
+    status,
+    calls.filter((call) => call.status === status).length,
+  ]);
+  return Object.fromEntries(counts);
 }
 
 function turnsOf(records: readonly LedgerRecord[]): Turn[] {

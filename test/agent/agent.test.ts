@@ -193,6 +193,27 @@ test('a call that cannot be run goes back to the model with what is wrong', asyn
   assert.match(observed?.kind === 'observed' ? (observed.messages[0]?.content ?? '') : '', /clos/i);
 });
 
+test('a turn cut in the middle of its second call runs the first, says what is wrong, and goes on', async () => {
+  const cut = '```echo\none\n```\n```echo\ntw';
+  const { end, records, ran } = await play({
+    replies: [`${cut}o\n\`\`\``, 'I see'],
+    sampling: { maxTokensPerTurn: cut.length },
+  });
+  assert.equal(await end, 'finished');
+  assert.deepEqual(ran, ['0.0']);
+  const [sampled, observed] = records.slice(1);
+  assert.ok(sampled?.kind === 'sampled' && observed?.kind === 'observed');
+  assert.equal(sampled.finish, 'length');
+  assert.deepEqual(
+    sampled.calls.map(({ status }) => status),
+    ['ok', 'unclosed'],
+  );
+  assert.deepEqual(
+    observed.messages.map(({ content }) => content),
+    ['<one>', 'the ```echo block was not closed: end it with a line of ```'],
+  );
+});
+
 test('a prompt that would be encoded otherwise than it is recorded is refused', async () => {
   const { end, records } = await play({ replies });
   await end;

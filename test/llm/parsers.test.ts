@@ -2,7 +2,11 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 import fc from 'fast-check';
 import { fenced } from '../../activities/agent/parsers/fenced.ts';
+import { PARSERS } from '../../activities/agent/parsers/formats.ts';
 import { hermes } from '../../activities/agent/parsers/hermes.ts';
+import { llama3Json } from '../../activities/agent/parsers/llama3-json.ts';
+import { qwen3Coder } from '../../activities/agent/parsers/qwen3-coder.ts';
+import { afterThoughts } from '../../activities/agent/parsers/thoughts.ts';
 import { ToolCall, type ToolSpec } from '../../contracts/tools.ts';
 
 const BASH: ToolSpec = {
@@ -17,8 +21,30 @@ const BASH: ToolSpec = {
   fence: { language: 'bash', argument: 'command' },
 };
 const FINISH: ToolSpec = { name: 'finish', description: 'Ends.', parameters: { type: 'object' } };
+const SEARCH: ToolSpec = {
+  name: 'search',
+  description: 'Looks for words.',
+  parameters: {
+    type: 'object',
+    properties: {
+      words: { type: 'array', items: { type: 'string' } },
+      where: { type: 'object' },
+      most: { type: ['integer', 'null'] },
+      exact: { type: 'boolean' },
+    },
+    required: ['words'],
+  },
+};
 const fencedCalls = (text: string) => fenced.parse(text, [BASH, FINISH], 3).calls;
 const hermesCalls = (text: string) => hermes.parse(text, [BASH, FINISH], 3).calls;
+const llamaCalls = (text: string) => llama3Json.parse(text, [BASH, FINISH], 3).calls;
+const coderCalls = (text: string) => qwen3Coder.parse(text, [BASH, FINISH, SEARCH], 3).calls;
+const coderCall = (name: string, values: Record<string, string>) => {
+  const parameters = Object.entries(values).map(
+    ([key, value]) => `<parameter=${key}>\n${value}\n</parameter>\n`,
+  );
+  return `<tool_call>\n<function=${name}>\n${parameters.join('')}</function>\n</tool_call>`;
+};
 const statuses = (calls: ToolCall[]) => calls.map(({ status }) => status);
 
 test('a closed block in the language of a tool is a call', () => {
@@ -98,23 +124,134 @@ test('several hermes calls in one turn are numbered', () => {
   );
 });
 
+test('any arguments in a Qwen3-Coder call are read back as they were, by their types', () => {
+  const text = fc.string({ unit: 'grapheme' }).filter((words) => !words.includes('</parameter>'));
+  fc.assert(
+    fc.property(text, fc.integer({ min: 1 }), (command, timeout) => {
+      const written = coderCall('bash', { command, timeout: String(timeout) });
+      assert.deepEqual(coderCalls(`so\n${written}`), [
+        { callId: '3.0', tool: 'bash', arguments: { command, timeout }, status: 'ok' },
+      ]);
+    }),
+  );
+  fc.assert(
+    fc.property(
+      fc.record({
+        words: fc.array(text),
+        where: fc.dictionary(fc.string(), fc.jsonValue({ maxDepth: 3 })),
+        most: fc.option(fc.integer()),
+        exact: fc.boolean(),
+      }),
+      (values) => {
+        const plain = JSON.parse(JSON.stringify(values));
+        fc.pre(!JSON.stringify(values).includes('</parameter>'));
+        const written = Object.entries(values).map(([key, value]) => [key, JSON.stringify(value)]);
+        const [call] = coderCalls(coderCall('search', Object.fromEntries(written)));
+        assert.deepEqual(call, { callId: '3.0', tool: 'search', arguments: plain, status: 'ok' });
+      },
+    ),
+  );
+});
+
+test('what is wrong with a Qwen3-Coder call is said in words that help', () => {
+  const cases: [string, ToolCall['status'], RegExp][] = [
+    ['<tool_call>\n<function=bash>\n<parameter=command>\nls', 'unclosed', /<\/parameter>/],
+    ['<tool_call>\n<function=bash>\n<parameter=command>\nls\n</parameter>', 'unclosed', /<\/tool_call>/],
+    ['<tool_call>\n{"name": "bash"}\n</tool_call>', 'invalidJson', /<function=NAME>/],
+    [coderCall('shell', { command: 'ls' }), 'unknownTool', /there are: bash, finish, search/],
+    [coderCall('bash', {}), 'wrongArguments', /command/],
+    [coderCall('bash', { command: 'ls', timeout: 'soon' }), 'wrongArguments', /timeout/],
+  ];
+  for (const [text, status, problem] of cases) {
+    const [call] = coderCalls(text);
+    assert.equal(call?.status, status, text);
+    assert.match(call?.problem ?? '', problem);
+  }
+  const several = `${coderCall('finish', {})}\n<tool_call>x</tool_call>\n${coderCall('bash', { command: 'a' })}`;
+  assert.deepEqual(statuses(coderCalls(several)), ['ok', 'invalidJson', 'ok']);
+});
+
+test('any parameters in a Llama call are read back as they were', () => {
+  fc.assert(
+    fc.property(fc.string({ unit: 'grapheme' }), fc.integer({ min: 1 }), fc.boolean(), (...values) => {
+      const [command, timeout, tagged] = values;
+      const call = JSON.stringify({ name: 'bash', parameters: { command, timeout } });
+      const ok = { tool: 'bash', arguments: { command, timeout }, status: 'ok' };
+      assert.deepEqual(llamaCalls(`${tagged ? '<|python_tag|>' : ''}${call}; ${call}`), [
+        { callId: '3.0', ...ok },
+        { callId: '3.1', ...ok },
+      ]);
+    }),
+  );
+});
+
+test('a Llama turn that is an answer is no call, one that tries to call says what is wrong', () => {
+  for (const answer of [
+    'Four.',
+    '{"answer": 4}',
+    'I would call {"name": "bash", "parameters": {}}',
+    '',
+    '{',
+  ]) {
+    assert.deepEqual(llamaCalls(answer), [], answer);
+  }
+  const cases: [string, ToolCall['status'], RegExp][] = [
+    ['{"name": "bash", "parameters": {"command": "ls"}', 'unclosed', /end its JSON object/],
+    ['{"name": "bash", "parameters": {"command": "ls}', 'unclosed', /end its JSON object/],
+    ['{"name": "bash", "parameters": {command: 1}}', 'invalidJson', /not valid JSON/],
+    ['{"name": 1}', 'invalidJson', /"name" \(a string\)/],
+    ['<|python_tag|>ls', 'invalidJson', /JSON object/],
+    ['{"name": "shell", "parameters": {}}', 'unknownTool', /there are: bash, finish/],
+    ['{"name": "bash", "parameters": {}}', 'wrongArguments', /command/],
+  ];
+  for (const [text, status, problem] of cases) {
+    const [call] = llamaCalls(text);
+    assert.equal(call?.status, status, text);
+    assert.match(call?.problem ?? '', problem);
+  }
+});
+
+test('calls that a model only thinks of are none', () => {
+  const call = '<tool_call>{"name":"finish"}</tool_call>';
+  const calls = (text: string, opened = false) => hermesCalls(afterThoughts(text, opened)).length;
+  assert.equal(calls(`<think>\nPerhaps ${call}?\n</think>\n\n${call}`), 1);
+  assert.equal(calls(`<think>\nPerhaps ${call}`), 0, 'cut while thinking');
+  assert.equal(calls(`Perhaps ${call}?</think>${call}`, true), 1, 'the prompt began the thoughts');
+  assert.equal(calls(`Perhaps ${call}`, true), 0);
+  assert.equal(calls(`${call} says </think>`), 1);
+});
+
+test('arguments that are nested without end are refused', () => {
+  const deep = `${'['.repeat(10_000)}${']'.repeat(10_000)}`;
+  const json = `{"name":"finish","arguments":{"x":${deep}},"parameters":{"x":${deep}}}`;
+  assert.deepEqual(statuses(hermesCalls(`<tool_call>${json}</tool_call>`)), ['invalidJson']);
+  assert.deepEqual(statuses(llamaCalls(json)), ['invalidJson']);
+  assert.deepEqual(statuses(coderCalls(coderCall('search', { words: deep }))), ['wrongArguments']);
+});
+
 test('no text makes a parser throw or give a call that breaks the contract', () => {
   const parts = ['```', '````', 'bash', '\n', '<tool_call>', '</tool_call>', '{"name":"bash"', '}', '"', ' '];
+  const more = [
+    '<function=bash>',
+    '<parameter=command>',
+    '</parameter>',
+    '</function>',
+    '<|python_tag|>',
+    ';',
+  ];
   const text = fc
-    .array(fc.oneof(fc.constantFrom(...parts), fc.string({ unit: 'binary' })))
+    .array(fc.oneof(fc.constantFrom(...parts, ...more), fc.string({ unit: 'binary' })))
     .map((p) => p.join(''));
   fc.assert(
-    fc.property(text, fc.nat(), (sampled, turn) => {
-      for (const parser of [fenced, hermes]) {
-        const { calls } = parser.parse(sampled, [BASH, FINISH], turn);
-        for (const [index, call] of calls.entries()) {
-          assert.deepEqual(ToolCall.parse(call), call);
-          assert.equal(call.callId, `${turn}.${index}`);
-          assert.equal(call.status === 'ok', call.problem === undefined);
-        }
+    fc.property(text, fc.nat(), fc.constantFrom(...Object.values(PARSERS)), (sampled, turn, parser) => {
+      const { calls } = parser.parse(afterThoughts(sampled, false), [BASH, FINISH, SEARCH], turn);
+      for (const [index, call] of calls.entries()) {
+        assert.deepEqual(ToolCall.parse(call), call);
+        assert.equal(call.callId, `${turn}.${index}`);
+        assert.equal(call.status === 'ok', call.problem === undefined);
       }
     }),
-    { numRuns: 500 },
+    { numRuns: 2000 },
   );
 });
 

@@ -176,6 +176,15 @@ test("a folder's tokenizer gives the ids of the server that has the same model",
   }
 });
 
+test('a template that tells the model of no tools is refused for formats that need it to', async () => {
+  const { renderer } = await openTokenizer('smollm2');
+  const tools: ToolSpec[] = [{ name: 'bash', description: '', parameters: { type: 'object' } }];
+  await assert.rejects(renderer.initial([{ role: 'user', content: 'x' }], NEVER, tools), {
+    type: 'LlmUnsuitable',
+    message: /does not tell the model of tools/,
+  });
+});
+
 test('a server is used with the tokenizer and template of the folder that is named with it', async () => {
   const { server, close } = await embedded({ contextTokens: 256, parallel: 1 });
   const { folder } = await openTokenizer('smollm2');

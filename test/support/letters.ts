@@ -23,6 +23,7 @@ export function letterPolicy(options: LetterPolicyOptions): Policy {
     policyVersion: 4,
     contextTokens: options.contextTokens ?? 10_000,
     identity: { name: 'letters', model_hash: 'a', tokenizer_hash: 'b', template_hash: 'c' },
+    opensThoughts: false,
     generate: async (request, signal) => {
       await options.onGenerate?.(request, signal);
       const prompt = decode(request.promptIds);

@@ -67,6 +67,24 @@ test('the checksum survives writing and reading, and shows a changed token', () 
   );
 });
 
+test('metadata counts tool calls by what became of reading them', () => {
+  fc.assert(
+    fc.property(ledgers, fc.boolean(), (records, spoil) => {
+      const sampled = records.filter((record) => record.kind === 'sampled');
+      const [call] = sampled[0]?.calls ?? [];
+      if (call && spoil) call.status = 'unclosed';
+      const unclosed = call && spoil ? 1 : 0;
+      assert.deepEqual(assembleTrajectory(records, context).metadata.tool_calls, {
+        ok: sampled.length - unclosed,
+        unclosed,
+        invalidJson: 0,
+        unknownTool: 0,
+        wrongArguments: 0,
+      });
+    }),
+  );
+});
+
 test('a ledger without an end is an aborted trajectory', () => {
   const records = fc.sample(ledgers, 20).map((ledger) => ledger.filter((record) => record.kind !== 'end'));
   for (const ledger of records) assert.equal(assembleTrajectory(ledger, context).finish_reason, 'aborted');

@@ -1,6 +1,5 @@
-import { z } from 'zod';
 import type { ToolCall, ToolSpec } from '../../../contracts/tools.ts';
-import { problemOfArguments } from './arguments.ts';
+import { checkedCall, jsonObjectOf } from './call.ts';
 import type { ToolCallParser } from './parser.ts';
 
 interface Block {
@@ -15,6 +14,7 @@ interface Block {
  */
 export const fenced: ToolCallParser = {
   name: 'fenced',
+  native: false,
   parse(text, tools, turn) {
     const calls: ToolCall[] = [];
     for (const block of blocksOf(text)) {
@@ -28,8 +28,8 @@ export const fenced: ToolCallParser = {
 function callOf(block: Block, tool: ToolSpec, callId: string): ToolCall {
   const { language, content, closed } = block;
   const argument = tool.fence?.argument;
-  const values = argument === undefined ? objectOf(content) : { [argument]: content };
-  const call = { callId, tool: tool.name, arguments: values ?? {} };
+  const json = argument === undefined ? jsonObjectOf(content) : { value: { [argument]: content } };
+  const call = { callId, tool: tool.name, arguments: 'value' in json ? json.value : {} };
   if (!closed) {
     const problem = `the \`\`\`${language} block was not closed: end it with a line of \`\`\``;
     return { ...call, status: 'unclosed', problem };
@@ -37,21 +37,11 @@ function callOf(block: Block, tool: ToolSpec, callId: string): ToolCall {
   if (content.trim() === '') {
     return { ...call, status: 'wrongArguments', problem: `the \`\`\`${language} block is empty` };
   }
-  if (!values) {
+  if ('problem' in json) {
     const problem = `the \`\`\`${language} block must hold a JSON object of the arguments`;
     return { ...call, status: 'invalidJson', problem };
   }
-  const problem = problemOfArguments(tool, values);
-  return problem === undefined ? { ...call, status: 'ok' } : { ...call, status: 'wrongArguments', problem };
-}
-
-/** The JSON object that `text` is; undefined if it is none. */
-function objectOf(text: string): Record<string, unknown> | undefined {
-  try {
-    return z.record(z.string(), z.unknown()).safeParse(JSON.parse(text)).data;
-  } catch {
-    return undefined;
-  }
+  return checkedCall(callId, tool.name, json.value, [tool]);
 }
 
 /** Fenced blocks by CommonMark's rule: a fence of three or more backticks, closed by one at least as long. */

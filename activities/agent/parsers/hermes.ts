@@ -1,7 +1,6 @@
 import { z } from 'zod';
-import { messageOf } from '../../../contracts/failures.ts';
 import type { ToolCall, ToolSpec } from '../../../contracts/tools.ts';
-import { problemOfArguments } from './arguments.ts';
+import { checkedCall, jsonObjectOf, unreadCall } from './call.ts';
 import type { ToolCallParser } from './parser.ts';
 
 const OPEN = '<tool_call>';
@@ -15,6 +14,7 @@ const Body = z.object({
 /** The format of Hermes and Qwen: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, any number of them. */
 export const hermes: ToolCallParser = {
   name: 'hermes',
+  native: true,
   parse(text, tools, turn) {
     const calls = text
       .split(OPEN)
@@ -25,32 +25,14 @@ export const hermes: ToolCallParser = {
 };
 
 function callOf(rest: string, tools: readonly ToolSpec[], callId: string): ToolCall {
-  const unread = { callId, tool: '', arguments: {} };
   const end = rest.indexOf(CLOSE);
-  if (end < 0) {
-    return { ...unread, status: 'unclosed', problem: `the call was not closed: end it with ${CLOSE}` };
-  }
-  let json: unknown;
-  try {
-    json = JSON.parse(rest.slice(0, end));
-  } catch (error) {
-    return { ...unread, status: 'invalidJson', problem: `the call is not valid JSON: ${messageOf(error)}` };
-  }
-  const body = Body.safeParse(json);
+  if (end < 0) return unreadCall(callId, 'unclosed', `the call was not closed: end it with ${CLOSE}`);
+  const json = jsonObjectOf(rest.slice(0, end));
+  if ('problem' in json) return unreadCall(callId, 'invalidJson', json.problem);
+  const body = Body.safeParse(json.value);
   if (!body.success) {
     const problem = 'a call is an object with "name" (a string) and "arguments" (an object)';
-    return { ...unread, status: 'invalidJson', problem };
+    return unreadCall(callId, 'invalidJson', problem);
   }
-  const call = { callId, tool: body.data.name, arguments: body.data.arguments };
-  const tool = tools.find(({ name }) => name === call.tool);
-  if (!tool) {
-    const names = tools.map(({ name }) => name).join(', ');
-    return {
-      ...call,
-      status: 'unknownTool',
-      problem: `there is no tool "${call.tool}"; there are: ${names}`,
-    };
-  }
-  const problem = problemOfArguments(tool, call.arguments);
-  return problem === undefined ? { ...call, status: 'ok' } : { ...call, status: 'wrongArguments', problem };
+  return checkedCall(callId, body.data.name, body.data.arguments, tools);
 }

@@ -3,6 +3,11 @@ import type { ToolCall, ToolSpec } from '../../../contracts/tools.ts';
 /** Reads tool calls from what a model sampled. Pure, and never throws: what cannot be read has a status. */
 export interface ToolCallParser {
   readonly name: string;
+  /**
+   * True for the format that a model was trained on: its chat template then describes the tools. False for one
+   * that the handler's prompt describes.
+   */
+  readonly native: boolean;
   /** `text` is one turn without its end-of-turn token; calls are in the order of the text. */
   parse(text: string, tools: readonly ToolSpec[], turn: number): { calls: ToolCall[] };
 }

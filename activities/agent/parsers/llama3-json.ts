@@ -1,0 +1,75 @@
+import { z } from 'zod';
+import type { ToolCall, ToolSpec } from '../../../contracts/tools.ts';
+import { checkedCall, jsonObjectOf, unreadCall } from './call.ts';
+import type { ToolCallParser } from './parser.ts';
+
+/** Llama opens calls of tools with this token, or with nothing. */
+const TAG = '<|python_tag|>';
+
+const Body = z.object({
+  name: z.string(),
+  parameters: z.record(z.string(), z.unknown()).optional(),
+  arguments: z.record(z.string(), z.unknown()).optional(),
+});
+
+/**
+ * The format of Llama 3: a turn that is `{"name": …, "parameters": {…}}` and nothing else, several separated
+ * by `;`. A turn that begins with other words, or with an object that has no "name", is an answer.
+ */
+export const llama3Json: ToolCallParser = {
+  name: 'llama3-json',
+  native: true,
+  parse(text, tools, turn) {
+    const tagged = text.trimStart().startsWith(TAG);
+    let rest = tagged ? text.trimStart().slice(TAG.length) : text;
+    const calls: ToolCall[] = [];
+    for (;;) {
+      rest = rest.replace(/^[\s;]+/, '');
+      const callId = `${turn}.${calls.length}`;
+      if (!rest.startsWith('{')) {
+        if (tagged && calls.length === 0) {
+          const problem = `after ${TAG} comes a JSON object with "name" and "parameters"`;
+          return { calls: [unreadCall(callId, 'invalidJson', problem)] };
+        }
+        return { calls };
+      }
+      const end = endOfObject(rest);
+      const object = rest.slice(0, end ?? rest.length);
+      // An answer in JSON is no call; what names something is meant as one.
+      if (!tagged && !/^\{\s*"name"\s*:/.test(object) && !namesTool(object)) return { calls };
+      if (end === undefined) {
+        calls.push(unreadCall(callId, 'unclosed', 'the call was not closed: end its JSON object with }'));
+        return { calls };
+      }
+      calls.push(callOf(object, tools, callId));
+      rest = rest.slice(end);
+    }
+  },
+};
+
+function callOf(text: string, tools: readonly ToolSpec[], callId: string): ToolCall {
+  const json = jsonObjectOf(text);
+  if ('problem' in json) return unreadCall(callId, 'invalidJson', json.problem);
+  const body = Body.safeParse(json.value);
+  if (!body.success) {
+    const problem = 'a call is an object with "name" (a string) and "parameters" (an object)';
+    return unreadCall(callId, 'invalidJson', problem);
+  }
+  const { name, parameters, arguments: values } = body.data;
+  return checkedCall(callId, name, parameters ?? values ?? {}, tools);
+}
+
+function namesTool(text: string): boolean {
+  const json = jsonObjectOf(text);
+  return 'value' in json && Body.safeParse(json.value).success;
+}
+
+/** Where the object that the text begins with ends; undefined if it does not. Strings are passed over. */
+function endOfObject(text: string): number | undefined {
+  let depth = 0;
+  for (const { 0: token, index } of text.matchAll(/"(?:[^"\\]|\\.)*(?:"|$)|[{}]/gs)) {
+    if (token === '{') depth++;
+    else if (token === '}' && --depth === 0) return index + 1;
+  }
+  return undefined;
+}
