@@ -69,7 +69,13 @@ for (const name of TOKENIZERS) {
     for (const { messages, tools, ids } of oracle.conversations) {
       if (!ids) continue;
       const specs = tools?.map((tool) => tool.function);
-      assert.deepEqual(await renderer.initial(messages, NEVER, specs), ids);
+      // Only Qwen's template describes tools.
+      if (specs && name !== 'qwen3') {
+        const refusal = { type: 'LlmUnsuitable', message: /does not tell the model of tools/ };
+        await assert.rejects(renderer.initial(messages, NEVER, specs), refusal);
+      } else {
+        assert.deepEqual(await renderer.initial(messages, NEVER, specs), ids);
+      }
     }
   });
 
@@ -174,15 +180,6 @@ test("a folder's tokenizer gives the ids of the server that has the same model",
   } finally {
     await close();
   }
-});
-
-test('a template that tells the model of no tools is refused for formats that need it to', async () => {
-  const { renderer } = await openTokenizer('smollm2');
-  const tools: ToolSpec[] = [{ name: 'bash', description: '', parameters: { type: 'object' } }];
-  await assert.rejects(renderer.initial([{ role: 'user', content: 'x' }], NEVER, tools), {
-    type: 'LlmUnsuitable',
-    message: /does not tell the model of tools/,
-  });
 });
 
 test('a server is used with the tokenizer and template of the folder that is named with it', async () => {
