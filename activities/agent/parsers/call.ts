@@ -40,7 +40,9 @@ export function jsonObjectOf(
   }
   if (isDeep(json)) return { problem: `the call is nested more than ${MOST_LEVELS} levels deep` };
   const object = z.record(z.string(), z.unknown()).safeParse(json);
-  return object.success ? { value: object.data } : { problem: 'a call is a JSON object with "name" and its arguments' };
+  return object.success
+    ? { value: object.data }
+    : { problem: 'a call is a JSON object with "name" and its arguments' };
 }
 
 /** True if a value from JSON is nested too deeply. */
