@@ -15,6 +15,7 @@ export interface ControlDependencies {
 export function makeControlActivities({ sandboxes, store }: ControlDependencies): ControlActivities {
   return {
     abort: ({ sandboxId, reason }) => atEdge('HostUnreachable', () => sandboxes.abort(sandboxId, { reason })),
+    pause: ({ sandboxId, entry }) => atEdge('HostUnreachable', () => sandboxes.pause(sandboxId, { entry })),
 
     release: (input) =>
       atEdge('HostUnreachable', async () => {

@@ -4,9 +4,13 @@ import { type FailureType, helpsInStage, messageOf, RolloutError } from '../cont
 /**
  * The edge of every activity: turns what it throws into a Temporal failure whose type is in the failure
  * table, retryable or not as that table says. Cancellation passes through; anything without a type becomes
- * `fallback`.
+ * `fallback`. `details` go with the failure.
  */
-export async function atEdge<R>(fallback: FailureType, work: () => Promise<R>): Promise<R> {
+export async function atEdge<R>(
+  fallback: FailureType,
+  work: () => Promise<R>,
+  details?: () => unknown,
+): Promise<R> {
   try {
     return await work();
   } catch (error) {
@@ -19,6 +23,7 @@ export async function atEdge<R>(fallback: FailureType, work: () => Promise<R>): 
       message,
       nonRetryable: !helpsInStage(type),
       cause: causeOf(error),
+      ...(details ? { details: [details()] } : {}),
     });
   }
 }

@@ -39,10 +39,12 @@ async function evaluate(
   const started = Date.now();
   const { request, attempt, placement, report, record } = input;
   const workflowRunId = context.info.workflowExecution?.runId as string;
+  // After a reset the ledger is that of the run which was reset.
+  const { ledgerRunId = workflowRunId } = report;
   const standing = await store.getTerminal(request.rolloutId);
   if (standing) return standing;
 
-  const key = { rolloutId: request.rolloutId, workflowRunId, attempt };
+  const key = { rolloutId: request.rolloutId, workflowRunId: ledgerRunId, attempt };
   const records = await store.getLedger(key);
   if (!records) throw new RolloutError('StoreFailed', `the store holds no ledger of ${request.rolloutId}`);
   const end = records.at(-1);
@@ -96,6 +98,7 @@ async function evaluate(
     timings: recordTimings(record.startedAt, endedAt.toISOString(), {
       initMs: record.initMs,
       runMs: record.runMs,
+      ...(record.pausedMs === undefined ? {} : { pausedMs: record.pausedMs }),
       evaluateMs: endedAt.getTime() - started,
     }),
   };

@@ -1,13 +1,14 @@
 import { CancelledFailure, type Context } from '@temporalio/activity';
 import { messageOf, RolloutError } from '../contracts/failures.ts';
 import type { LedgerLine, LedgerRecord } from '../contracts/ledger.ts';
-import type { SandboxInfo } from '../contracts/sandbox.ts';
-import type { RunActivities, RunInput, RunReport } from '../contracts/stages.ts';
+import type { AbortReason, SandboxInfo } from '../contracts/sandbox.ts';
+import { STAGE_STARTED_SIGNAL, type StageStartedSignal } from '../contracts/signals.ts';
+import type { AgentEnd, RunActivities, RunInput, RunPosition, RunReport } from '../contracts/stages.ts';
 import type { ToolCall, ToolResult } from '../contracts/tools.ts';
-import { Agent, type AgentEnd, type Policy } from './agent/agent.ts';
+import { Agent, type LoopEnd, type Policy } from './agent/agent.ts';
 import { LedgerWriter } from './agent/ledger-writer.ts';
 import type { ToolCallParser } from './agent/parsers/parser.ts';
-import { endOfStop, StopSwitch } from './agent/stop.ts';
+import { endOfStop, type StopCause, StopSwitch } from './agent/stop.ts';
 import { atEdge } from './errors.ts';
 import { callHandler } from './handlers/call.ts';
 import { checkedOutcome, checkedPrompt } from './handlers/checked.ts';
@@ -19,12 +20,16 @@ import { finalAnswer } from './tools/finish.ts';
 import { openTools, type Tool } from './tools/tool.ts';
 import { messagesOf } from './trajectory/assemble.ts';
 import type { AttemptKey, TrajectoryStore } from './trajectory/store.ts';
+import { turnsIn } from './trajectory/turns.ts';
 import { versionRange } from './trajectory/versions.ts';
 
 /** Seconds beyond its own timeout after which a tool that has not returned is left. */
 const TOOL_GRACE_SECONDS = 60;
 /** Seconds that a handler may take to take the outcome from a finished run. */
 const OUTCOME_SECONDS = 60;
+/** Milliseconds of work after which the workflow is told of it: each signal costs it a task of its own. */
+const ANNOUNCE_AFTER_MS = 1000;
+
 /** Gives a rollout a server to sample from. */
 export interface PolicySource {
   /** @throws RolloutError LlmUnreachable, LlmUnsuitable */
@@ -42,21 +47,17 @@ export interface RunDependencies {
 /** The run stage: the agent works in its sandbox until it is done, a limit is reached, or it is stopped. */
 export function makeRunActivities(dependencies: RunDependencies): RunActivities {
   return {
-    run: (input) =>
-      atEdge('Internal', () => {
-        const run = new Run(dependencies, input);
-        return withHeartbeat(
-          () => run.position,
-          (context) => run.execute(context),
-        );
-      }),
+    run: (input) => {
+      const run = new Run(dependencies, input);
+      const position = () => run.position;
+      return atEdge('Internal', () => withHeartbeat(position, (context) => run.execute(context)), position);
+    },
   };
 }
 
 class Run {
-  /** Turn and tokens, as heartbeats report them. */
-  position = { turn: 0, tokens: 0 };
-  private readonly started = Date.now();
+  private reached = { turn: 0, tokens: 0 };
+  private readonly started = performance.now();
   private readonly stop = new StopSwitch();
   private generating = false;
   private readonly deps: RunDependencies;
@@ -76,10 +77,12 @@ class Run {
     if (!attached) return this.reportFinished(key);
     const { info, ledger: recorded } = attached;
     const done = new AbortController();
-    const deadline = setTimeout(
-      () => this.stop.throw({ kind: 'deadline' }),
-      request.deadlines.runSeconds * 1000,
-    );
+    // The workflow keeps the same time; this one also holds while Temporal is away.
+    const { remainingMs = request.deadlines.runSeconds * 1000 } = this.input;
+    const deadline = setTimeout(() => this.stop.throw({ kind: 'deadline' }), remainingMs);
+    if (remainingMs <= 0) this.stop.throw({ kind: 'deadline' });
+    this.stop.generation.addEventListener('abort', () => clearTimeout(deadline));
+    const unannounced = this.announceStart(context);
     const unwatch = this.watchForStops(context, info, done.signal);
     try {
       const ledger = new LedgerWriter(
@@ -87,18 +90,40 @@ class Run {
         (seq, record) => sandboxes.appendLedger(info.sandboxId, { fence: info.fence, seq, record }),
       );
       const end = await this.runAgent(info, ledger).catch((error) => this.endBeforeAgent(error, ledger));
+      if (end === 'paused' || end === 'shutdown') return this.report(key, ledger.records, end, 0);
       return await this.handOver(info, ledger, end, key);
     } finally {
       clearTimeout(deadline);
+      clearTimeout(unannounced);
       done.abort();
       await unwatch;
     }
   }
 
+  /** Where the run is and for how long it has worked, as its heartbeats and failures tell the workflow. */
+  get position(): RunPosition {
+    return { ...this.reached, ms: performance.now() - this.started };
+  }
+
+  /** Tells the workflow that work has begun, unless it is over so soon that its report says so. */
+  private announceStart(context: Context): NodeJS.Timeout {
+    const { attempt, entry = 1 } = this.input;
+    const announce = async () => {
+      const { workflowId, runId } = context.info.workflowExecution as { workflowId: string; runId: string };
+      const signal: StageStartedSignal = { attempt, entry, elapsedMs: this.position.ms };
+      await context.client.workflow.getHandle(workflowId, runId).signal(STAGE_STARTED_SIGNAL, signal);
+    };
+    return setTimeout(() => {
+      // Not heard, the workflow's clock only misses what this worker's own deadline still counts.
+      announce().catch((error) => context.log.warn('start not announced', { problem: messageOf(error) }));
+    }, ANNOUNCE_AFTER_MS);
+  }
+
   /** Takes the sandbox over; undefined if it is gone. */
   private async attach({ workflowRunId, attempt }: AttemptKey) {
     try {
-      return await this.deps.sandboxes.attach(this.input.placement.sandboxId, { workflowRunId, attempt });
+      const { placement, entry = 1 } = this.input;
+      return await this.deps.sandboxes.attach(placement.sandboxId, { workflowRunId, attempt, entry });
     } catch (error) {
       if (error instanceof RolloutError && error.type === 'SandboxLost') return undefined;
       throw error;
@@ -115,7 +140,7 @@ class Run {
     if (!records || end?.kind !== 'end') {
       throw new RolloutError('SandboxLost', `sandbox ${this.input.placement.sandboxId} is gone`);
     }
-    return this.report(records, end.ended, 0);
+    return this.report(key, records, end.ended, 0);
   }
 
   /** Throws the stop switch for whatever ends a run from outside: the host's word, or Temporal's. */
@@ -127,8 +152,13 @@ class Run {
       else this.stop.throw({ kind: 'superseded' }); // timed out or unknown to the server: given up
     });
     try {
-      const event = await this.deps.sandboxes.watch(info.sandboxId, info.fence, done);
-      if (event.event === 'abort') this.stop.throw({ kind: 'cancel', reason: event.reason });
+      const { fence } = info;
+      let event = await this.deps.sandboxes.watch(info.sandboxId, { fence }, done);
+      if (event.event === 'pause') {
+        this.stop.requestPause();
+        event = await this.deps.sandboxes.watch(info.sandboxId, { fence, paused: true }, done);
+      }
+      if (event.event === 'abort') this.stop.throw(stopOf(event.reason));
       else if (event.event === 'superseded') this.stop.throw({ kind: 'superseded' });
       else this.stop.throw({ kind: 'lost', message: 'the sandbox was released or died during the run' });
     } catch (error) {
@@ -136,7 +166,7 @@ class Run {
     }
   }
 
-  private async runAgent(info: SandboxInfo, ledger: LedgerWriter): Promise<AgentEnd> {
+  private async runAgent(info: SandboxInfo, ledger: LedgerWriter): Promise<LoopEnd> {
     const { handlers, policies, parser, sandboxes } = this.deps;
     const { request } = this.input;
     const { handler, data } = handlers.open(request.task);
@@ -154,7 +184,7 @@ class Run {
         stop: this.stop,
         runTool: (tool, call) => this.runTool(sandbox, tool, call),
         progress: (turn, tokens) => {
-          this.position = { turn, tokens };
+          this.reached = { turn, tokens };
         },
       }).run();
     } finally {
@@ -166,7 +196,7 @@ class Run {
    * A stop before the agent's first record: its prompt and its tools are the handler's to give in time.
    * @throws what the stop means, or the error itself if there was no stop.
    */
-  private endBeforeAgent(error: unknown, ledger: LedgerWriter): AgentEnd {
+  private endBeforeAgent(error: unknown, ledger: LedgerWriter): LoopEnd {
     const { cause } = this.stop;
     if (!cause) throw error;
     if (cause.kind === 'deadline' && ledger.records.length === 0) {
@@ -228,7 +258,7 @@ class Run {
     }
     if (ledger.records.length > 0) await store.putLedger(key, ledger.records);
     const killed = await sandboxes.release(info.sandboxId);
-    return this.report(ledger.records, end, killed.processesKilled);
+    return this.report(key, ledger.records, end, killed.processesKilled);
   }
 
   /** Calls a function of the handler for as long as nothing stops the run. */
@@ -237,24 +267,34 @@ class Run {
     return callHandler(what, { signal: this.stop.signal, seconds: seconds ?? runSeconds }, work);
   }
 
-  private report(records: readonly LedgerRecord[], end: AgentEnd, processesKilled: number): RunReport {
+  private report(
+    { workflowRunId }: AttemptKey,
+    records: readonly LedgerRecord[],
+    end: LoopEnd,
+    processesKilled: number,
+  ): RunReport {
     const sampled = records.filter((record) => record.kind === 'sampled');
     const cause = this.stop.cause;
     return {
       ended: end,
+      ledgerRunId: workflowRunId,
       cancel:
         end === 'aborted'
           ? {
               reason: cause?.kind === 'cancel' ? cause.reason : 'user',
               llmAborted: this.generating,
-              turn: this.position.turn,
+              turn: this.reached.turn,
             }
           : null,
-      turns: sampled.length,
+      turns: turnsIn(records),
       tokens: sampled.reduce((total, record) => total + record.ids.length, 0),
       policyVersions: versionRange(records),
       processesKilled,
-      ms: Date.now() - this.started,
+      ms: this.position.ms,
     };
   }
+}
+
+function stopOf(reason: AbortReason): StopCause {
+  return reason === 'runDeadline' ? { kind: 'deadline' } : { kind: 'cancel', reason };
 }

@@ -166,14 +166,16 @@ export const ConfigSchema = z.strictObject({
         .number()
         .min(1)
         .max(3600)
-        .default(30)
+        .default(15)
         .describe('Seconds without a heartbeat after which a worker counts as lost.'),
       hostLostSeconds: z
         .number()
         .min(1)
         .max(86_400)
         .default(30)
-        .describe('Seconds that the run stage may wait on its host’s queue before the host counts as lost.'),
+        .describe(
+          'Seconds without a sign of life after which a host counts as lost, and the rollout starts elsewhere.',
+        ),
     })
     .prefault({}),
   log: z

@@ -1,5 +1,5 @@
 /** Stage of a rollout in which something happened. `queued` is everything before init begins. */
-export type Stage = 'queued' | 'init' | 'run' | 'evaluate';
+export type Stage = 'queued' | 'init' | 'run' | 'paused' | 'evaluate';
 
 /**
  * Whose fault a failure is. What the policy caused is an outcome and is graded;
@@ -110,7 +110,8 @@ export const FAILURES = {
   FenceRefused: {
     stage: 'any',
     cause: 'infrastructure',
-    retry: 'never',
+    // Heard only by a workflow that is open: a reset has given it a sandbox of the run before.
+    retry: 'rollout',
     advice: 'A newer run of this rollout holds the sandbox; this one had been given up and changed nothing.',
   },
   LedgerFailed: {

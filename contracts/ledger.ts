@@ -21,6 +21,7 @@ export const LedgerSampled = z.object({
   logprobs: z.array(z.number()),
   policyVersion: z.int().min(0),
   finish: z.enum(['stop', 'length', 'abort']),
+  /** Of the whole turn so far, over its requests if one was broken off. */
   text: z.string(),
   calls: z.array(ToolCall),
   server: z.string(),

@@ -25,9 +25,10 @@ export function recordIdentity(
 export function recordTimings(
   startedAt: string,
   endedAt: string,
-  measured: { initMs: number; runMs: number; evaluateMs: number },
+  measured: { initMs: number; runMs: number; evaluateMs: number; pausedMs?: number },
 ): RolloutResult['timings'] {
   const totalMs = Math.max(0, Date.parse(endedAt) - Date.parse(startedAt));
-  const queueMs = Math.max(0, totalMs - measured.initMs - measured.runMs - measured.evaluateMs);
+  const { initMs, runMs, evaluateMs, pausedMs = 0 } = measured;
+  const queueMs = Math.max(0, totalMs - initMs - runMs - evaluateMs - pausedMs);
   return { ...measured, queueMs, totalMs };
 }

@@ -48,20 +48,27 @@ export const Limits = z.object({
 });
 export type Limits = z.infer<typeof Limits>;
 
-/** Finite by default, in seconds. `run` counts from the moment a worker begins. */
+/** Finite by default, in seconds. `run` counts active time: no queue, no pause, no lost worker. */
 export const Deadlines = z.object({
   initSeconds: z.number().gt(0).default(300).describe('Seconds that init may take.'),
   runSeconds: z
     .number()
     .gt(0)
     .default(600)
-    .describe('Seconds that the agent may work; then it is stopped, and what exists is graded.'),
+    .describe(
+      'Seconds that the agent may work, pauses not counted; then it is stopped, and what exists is graded.',
+    ),
   evaluateSeconds: z.number().gt(0).default(60).describe('Seconds that grading may take.'),
   queueSeconds: z
     .number()
     .gt(0)
     .default(86_400)
     .describe('Seconds that init and evaluate may wait in their queue before the rollout fails.'),
+  totalSeconds: z
+    .number()
+    .gt(0)
+    .default(604_800)
+    .describe('Seconds from the start, pauses and queues included, after which the rollout is cancelled.'),
 });
 export type Deadlines = z.infer<typeof Deadlines>;
 
@@ -90,8 +97,11 @@ export const RolloutRequest = z.object({
   deadlines: Deadlines.prefault({}),
   attempts: Attempts.prefault({}),
   /** Seconds without a heartbeat after which a worker counts as lost. */
-  heartbeatTimeoutSeconds: z.number().min(1).max(3600).default(30),
-  /** Seconds that the run stage may wait on its host's queue before the host counts as lost. */
+  heartbeatTimeoutSeconds: z.number().min(1).max(3600).default(15),
+  /**
+   * Seconds without a sign of life (a heartbeat, or a task taken from its queue) after which a host counts as
+   * lost.
+   */
   hostLostSeconds: z.number().min(1).max(86_400).default(30),
 });
 export type RolloutRequest = z.infer<typeof RolloutRequest>;

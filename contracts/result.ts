@@ -3,7 +3,7 @@ import type { FailureType } from './failures.ts';
 import { CancelReason } from './request.ts';
 import { Reward, TrajectoryRef, Truncation } from './trajectory.ts';
 
-const StageName = z.enum(['queued', 'init', 'run', 'evaluate']);
+const StageName = z.enum(['queued', 'init', 'run', 'paused', 'evaluate']);
 const FailureName = z.string() as unknown as z.ZodType<FailureType>;
 
 /** A failure as it is recorded. */
@@ -59,11 +59,13 @@ export const RolloutResult = z.object({
   /** Seconds since the epoch would lose precision in JSON tools: ISO 8601. */
   startedAt: z.string(),
   endedAt: z.string(),
-  /** Milliseconds per stage as the worker measured them; queueMs is what remains of the whole. */
+  /** Milliseconds per stage as the worker measured them, run without pauses; queueMs is what remains. */
   timings: z.object({
     initMs: z.number(),
     runMs: z.number(),
     evaluateMs: z.number(),
+    /** Asked to pause and not yet to resume; absent in records from before there were pauses. */
+    pausedMs: z.number().optional(),
     queueMs: z.number(),
     totalMs: z.number(),
   }),

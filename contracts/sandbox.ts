@@ -89,8 +89,13 @@ export const SandboxInfo = z.object({
 export type SandboxInfo = z.infer<typeof SandboxInfo>;
 
 /** POST /v1/sandboxes/:id/attach: takes the sandbox over; every older fence is refused from then on. */
-export const AttachSandbox = z.object({ workflowRunId: z.string().min(1), attempt: z.int().min(1) });
-export type AttachSandbox = z.infer<typeof AttachSandbox>;
+export const AttachSandbox = z.object({
+  workflowRunId: z.string().min(1),
+  attempt: z.int().min(1),
+  /** Which entry into the run stage takes it over; one that was told to pause before is told at once. */
+  entry: z.int().min(1).default(1),
+});
+export type AttachSandbox = z.input<typeof AttachSandbox>;
 
 /** GET /v1/sandboxes/:id/ledger, and part of attach: everything recorded so far. */
 export const LedgerLines: z.ZodType<LedgerLine[]> = z.array(
@@ -209,20 +214,27 @@ export type AppendLedger = z.infer<typeof AppendLedger>;
  * POST /v1/sandboxes/:id/abort: stops what runs there now (the worker that holds it is told through its
  * watch) but keeps sandbox and ledger until release.
  */
-export const AbortSandbox = z.object({ reason: CancelReason });
+export const AbortReason = z.enum([...CancelReason.options, 'runDeadline']);
+export type AbortReason = z.infer<typeof AbortReason>;
+export const AbortSandbox = z.object({ reason: AbortReason });
 export type AbortSandbox = z.infer<typeof AbortSandbox>;
 
 /**
  * GET /v1/sandboxes/:id/watch?fence=N: newline-delimited JSON that stays open; an empty line every few
- * seconds, then one event and the end. No event before the end means that the host died.
+ * seconds, then one event and the end. No event before the end means that the host died. After `pause` the
+ * holder watches again; `paused=true` then says that it has heard of that.
  */
 export const WatchEvent = z.discriminatedUnion('event', [
-  z.object({ event: z.literal('abort'), reason: CancelReason }),
+  z.object({ event: z.literal('abort'), reason: AbortReason }),
+  z.object({ event: z.literal('pause') }),
   z.object({ event: z.literal('superseded') }),
   z.object({ event: z.literal('released') }),
   z.object({ event: z.literal('lost'), message: z.string() }),
 ]);
 export type WatchEvent = z.infer<typeof WatchEvent>;
+
+/** POST /v1/sandboxes/:id/pause: tells the holder, if its entry is this one or an earlier one, to pause. */
+export const PauseSandbox = z.object({ entry: z.int().min(1) });
 
 /** POST /v1/sandboxes/:id/kill, /shells/:name/interrupt and /shells/:name/close. */
 export const FencedRequest = z.object({ fence: z.int().min(1) });

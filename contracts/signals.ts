@@ -10,12 +10,35 @@ export interface CancelSignal {
   readonly reason: CancelReason;
 }
 
-/** Query `status`. */
+/**
+ * Signal and update `pause`: the rollout gives its slot and its LLM request back, at the latest when the tool
+ * call under way has ended, and keeps its sandbox. The update answers when that is so.
+ */
+export const PAUSE = 'pause';
+
+/** Signal and update `resume`: a paused rollout goes on after its last token. */
+export const RESUME = 'resume';
+
+/** Signal of a run worker that has begun; the active time counts from then. */
+export const STAGE_STARTED_SIGNAL = 'stageStarted';
+export interface StageStartedSignal {
+  readonly attempt: number;
+  /** Which of the attempt's entries into the run stage has begun; one that is over counts nothing. */
+  readonly entry: number;
+  /** Milliseconds since it began: a duration, since clocks of machines differ. */
+  readonly elapsedMs: number;
+}
+
+/** Query `status`, and the answer of the updates. */
 export const STATUS_QUERY = 'status';
 export interface RolloutStatus {
   readonly stage: Stage | 'ended';
   readonly attempt: number;
   readonly host: string | null;
+  /** Asked to pause and not to resume; `stage` is `paused` once it has. */
+  readonly pauseRequested: boolean;
+  /** Milliseconds that the agent has worked in this attempt, pauses and queues not counted. */
+  readonly activeMs: number;
   readonly cancelRequested: CancelReason | null;
   readonly retried: readonly FailureType[];
 }

@@ -1,6 +1,10 @@
+import type { LedgerEnd } from './ledger.ts';
 import type { CancelReason, RolloutRequest } from './request.ts';
 import type { RolloutResult } from './result.ts';
-import type { SandboxBackendName } from './sandbox.ts';
+import type { AbortReason, SandboxBackendName } from './sandbox.ts';
+
+/** How an agent ends: by itself, or at a limit. */
+export type AgentEnd = LedgerEnd['ended'];
 
 /** One attempt of a rollout, as the stages name it. */
 export interface AttemptInput {
@@ -22,11 +26,18 @@ export interface Placement {
 /** What run is given. */
 export interface RunInput extends AttemptInput {
   readonly placement: Placement;
+  /** Counts the attempt's entries into the run stage from 1: a pause or a lost worker makes another. */
+  readonly entry?: number;
+  /** Milliseconds of active time that are left; the run deadline if absent. */
+  readonly remainingMs?: number;
 }
 
 /** What run returns: how the agent ended, with counts; the tokens themselves are in the store. */
 export interface RunReport {
-  readonly ended: 'finished' | 'turns' | 'tokens' | 'context' | 'deadline' | 'aborted';
+  /** `paused` and `shutdown` (of the worker): the sandbox stays, and another entry goes on in it. */
+  readonly ended: AgentEnd | 'paused' | 'shutdown';
+  /** The workflow run under which the ledger is kept; absent in reports from before resets were handled. */
+  readonly ledgerRunId?: string;
   /** Present when aborted: why, and what the abort reached. */
   readonly cancel: {
     readonly reason: CancelReason;
@@ -36,8 +47,16 @@ export interface RunReport {
   readonly turns: number;
   readonly tokens: number;
   readonly policyVersions: [number, number] | null;
-  /** The sandbox is released and its processes are dead when run returns. */
+  /** The sandbox is released and its processes are dead when run returns, unless another entry goes on in it. */
   readonly processesKilled: number;
+  /** Milliseconds of this entry. */
+  readonly ms: number;
+}
+
+/** Last heartbeat of a run: where it was, and for how long it had worked. */
+export interface RunPosition {
+  readonly turn: number;
+  readonly tokens: number;
   readonly ms: number;
 }
 
@@ -53,6 +72,7 @@ export interface EvaluateInput extends AttemptInput {
 export type RecordSoFar = Pick<RolloutResult, 'startedAt' | 'retried'> & {
   readonly initMs: number;
   readonly runMs: number;
+  readonly pausedMs?: number;
 };
 
 /** What release is given: a sandbox to end, and what to rescue from it. */
@@ -97,7 +117,9 @@ export interface EvaluateActivities {
 /** Activities on `rollouts-control-<host>`. */
 export interface ControlActivities {
   /** Stops the agent in a sandbox at once: its LLM request, its commands. */
-  abort(input: { sandboxId: string; reason: CancelReason }): Promise<void>;
+  abort(input: { sandboxId: string; reason: AbortReason }): Promise<void>;
+  /** Makes this entry into the run stage, and every earlier one, end at the next place where it can go on. */
+  pause(input: { sandboxId: string; entry: number }): Promise<void>;
   /** Copies the ledger to the store, then ends the sandbox. Idempotent. */
   release(input: ReleaseInput): Promise<ReleaseReport>;
 }

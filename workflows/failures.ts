@@ -21,7 +21,8 @@ function typeOf(cause: unknown, stage: Stage): FailureType {
       case 'SCHEDULE_TO_START':
         return stage === 'run' ? 'HostLost' : 'QueueTimeout';
       default:
-        return 'StageDeadline';
+        // A run ends at its deadline by itself, and what exists is graded: one that does not is stuck.
+        return stage === 'run' ? 'WorkerLost' : 'StageDeadline';
     }
   }
   return 'Internal';

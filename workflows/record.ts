@@ -3,6 +3,7 @@ import { recordIdentity, recordTimings } from '../contracts/record.ts';
 import type { CancelReason, RolloutRequest } from '../contracts/request.ts';
 import type { CancelReceipt, RolloutResult, StageFailure } from '../contracts/result.ts';
 import type { ConcludeInput, Placement, ReleaseReport, RunReport } from '../contracts/stages.ts';
+import type { RunEntries } from './run-entries.ts';
 
 /** What a rollout has come to know, as far as its record needs it. */
 export interface Known {
@@ -14,6 +15,8 @@ export interface Known {
   readonly report: RunReport | undefined;
   readonly released: ReleaseReport | undefined;
   readonly cancelled: { reason: CancelReason; stage: Stage; at: number } | undefined;
+  readonly run: RunEntries | undefined;
+  readonly pausedMs: number;
 }
 
 /** The record of a rollout that ended without a grade: failed, if there is a failure, else cancelled. Pure. */
@@ -23,7 +26,7 @@ export function ungradedRecord(
   failure: StageFailure | null,
   now: number,
 ): ConcludeInput['result'] {
-  const { request, startedAt, attempt, retried, placement, report } = known;
+  const { request, startedAt, attempt, retried, placement } = known;
   const endedAt = new Date(now).toISOString();
   return {
     ...recordIdentity(request, workflowRunId),
@@ -40,19 +43,20 @@ export function ungradedRecord(
     endedAt,
     timings: recordTimings(startedAt, endedAt, {
       initMs: placement?.ms ?? 0,
-      runMs: report?.ms ?? 0,
+      runMs: known.run?.timer.activeMs ?? 0,
+      pausedMs: known.pausedMs,
       evaluateMs: 0,
     }),
   };
 }
 
 function receiptOf(known: Known, now: number): CancelReceipt | null {
-  const { cancelled, placement, report, released } = known;
+  const { cancelled, placement, report, released, run } = known;
   if (!cancelled) return null;
   return {
     reason: cancelled.reason,
     stage: cancelled.stage,
-    turn: report?.cancel?.turn ?? null,
+    turn: report?.cancel?.turn ?? (cancelled.stage === 'paused' && run ? run.position.turn : null),
     llmAborted: report?.cancel?.llmAborted ?? false,
     processesKilled: report?.processesKilled ?? released?.processesKilled ?? 0,
     sandboxReleased: !placement || report !== undefined || released !== undefined,

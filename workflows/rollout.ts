@@ -1,11 +1,10 @@
 import {
   ApplicationFailure,
+  allHandlersFinished,
   CancellationScope,
-  defineQuery,
-  defineSignal,
+  condition,
   log,
   setCurrentDetails,
-  setHandler,
   sleep,
   upsertSearchAttributes,
   workflowInfo,
@@ -14,20 +13,13 @@ import { type FailureType, helpsInNewAttempt, helpsInStage, type Stage } from '.
 import type { CancelReason, RolloutRequest } from '../contracts/request.ts';
 import type { RolloutResult, StageFailure } from '../contracts/result.ts';
 import { SEARCH_ATTRIBUTES as ATTRIBUTES } from '../contracts/search-attributes.ts';
-import {
-  CANCEL_REASONS,
-  CANCEL_SIGNAL,
-  type CancelSignal,
-  type RolloutStatus,
-  STATUS_QUERY,
-} from '../contracts/signals.ts';
+import type { RolloutStatus, StageStartedSignal } from '../contracts/signals.ts';
 import type { Placement, ReleaseReport, RunReport } from '../contracts/stages.ts';
 import { stageFailureOf } from './failures.ts';
 import { type Known, summaryOf, ungradedRecord } from './record.ts';
-import { concludeActivity, controlOf, evaluateStage, initStage, runStage } from './stages.ts';
-
-export const cancelSignal = defineSignal<[CancelSignal]>(CANCEL_SIGNAL);
-export const statusQuery = defineQuery<RolloutStatus>(STATUS_QUERY);
+import { RunEntries } from './run-entries.ts';
+import { concludeActivity, controlOf, evaluateStage, initStage } from './stages.ts';
+import { type Steered, steer } from './steering.ts';
 
 /**
  * One rollout: init, run, evaluate, with one terminal record at the end. Completed, truncated and cancelled
@@ -37,7 +29,7 @@ export async function rollout(request: RolloutRequest): Promise<RolloutResult> {
   return new Rollout(request).execute();
 }
 
-class Rollout implements Known {
+class Rollout implements Known, Steered {
   readonly request: RolloutRequest;
   readonly startedAt = workflowInfo().startTime.toISOString();
   private readonly scope = new CancellationScope();
@@ -47,23 +39,26 @@ class Rollout implements Known {
   placement: Placement | undefined;
   /** The sandbox of `placement` may be alive: neither run nor release has ended it. */
   private sandboxHeld = false;
+  run: RunEntries | undefined;
   report: RunReport | undefined;
   released: ReleaseReport | undefined;
   cancelled: { reason: CancelReason; stage: Stage; at: number } | undefined;
+  private pauseRequested = false;
+  pausedMs = 0;
 
   constructor(request: RolloutRequest) {
     this.request = request;
-    setHandler(cancelSignal, (signal) => this.cancel(signal?.reason));
-    setHandler(statusQuery, () => this.status());
-    // Temporal's own cancel (UI, `temporal workflow cancel`) takes the same path as the signal.
-    CancellationScope.current().cancelRequested.catch(() => this.cancel('user'));
+    steer(this);
   }
 
   async execute(): Promise<RolloutResult> {
+    this.limitWholeTime();
     try {
       return await this.scope.run(() => this.attempts());
     } catch (error) {
       return await CancellationScope.nonCancellable(() => this.windUp(error));
+    } finally {
+      await CancellationScope.nonCancellable(() => condition(allHandlersFinished));
     }
   }
 
@@ -83,23 +78,28 @@ class Rollout implements Known {
 
   private async oneAttempt(): Promise<RolloutResult> {
     const { request, attempt, retried, startedAt } = this;
-    this.placement = this.report = this.released = undefined;
+    this.placement = this.run = this.report = this.released = undefined;
+    await this.whilePaused();
     this.enter('init', 'a sandbox is made and prepared');
     const placement = await this.tryStage(() => initStage(request).init({ request, attempt }));
     this.placement = placement;
     this.sandboxHeld = true;
 
-    this.enter('run', `the agent works on ${placement.host}`);
-    const report = await this.tryStage(() =>
-      runStage(request, placement).run({ request, attempt, placement }),
+    const run = new RunEntries({ request, attempt }, placement);
+    this.run = run;
+    const report = await this.tryStage(
+      () => this.untilAgentEnds(run),
+      () => run.position.turn,
     );
     this.report = report;
-    this.sandboxHeld = false; // run returns only when it has released it
+    this.sandboxHeld = false; // run has released it
     if (report.ended === 'aborted') throw new RunAborted(report.cancel?.reason ?? 'user');
 
+    await this.whilePaused();
     const said = `${report.ended} after ${report.turns} turns, ${report.tokens} tokens`;
     this.enter('evaluate', said);
-    const record = { startedAt, retried, initMs: placement.ms, runMs: report.ms };
+    const { pausedMs } = this;
+    const record = { startedAt, retried, initMs: placement.ms, runMs: run.timer.activeMs, pausedMs };
     const result = await this.tryStage(() =>
       evaluateStage(request, said).evaluate({ request, attempt, placement, report, record }),
     );
@@ -107,12 +107,37 @@ class Rollout implements Known {
     return result;
   }
 
-  /** Tries one stage again where the failure table says that it helps. */
-  private async tryStage<R>(stage: () => Promise<R>): Promise<R> {
+  /** Enters the run stage until the agent has come to an end; a pause or a deploy is none. */
+  private async untilAgentEnds(run: RunEntries): Promise<RunReport> {
+    for (;;) {
+      await this.whilePaused();
+      if (this.stage !== 'run') this.enter('run', `the agent works on ${this.placement?.host}`);
+      const report = await run.enter();
+      if (report.ended !== 'paused' && report.ended !== 'shutdown') return report;
+    }
+  }
+
+  /** Waits here for as long as the rollout is to be paused: it holds its sandbox, if it has one, and no slot. */
+  private async whilePaused(): Promise<void> {
+    if (!this.pauseRequested) return;
+    this.enter('paused', this.placement ? `its sandbox stays on ${this.placement.host}` : 'not begun');
+    const since = Date.now();
+    try {
+      await condition(() => !this.pauseRequested);
+    } finally {
+      this.pausedMs += Date.now() - since;
+    }
+  }
+
+  /** Tries one stage again where the failure table says that it helps; what made progress counts anew. */
+  private async tryStage<R>(stage: () => Promise<R>, progress: () => number = () => 0): Promise<R> {
+    let furthest = progress();
     for (let tries = 1; ; tries++) {
       try {
         return await stage();
       } catch (error) {
+        if (progress() > furthest) tries = 1;
+        furthest = Math.max(furthest, progress());
         this.noteRetry(error, helpsInStage, tries < this.request.attempts.stage);
         await backOff(tries);
       }
@@ -172,20 +197,37 @@ class Rollout implements Known {
     }
   }
 
-  private cancel(reason: CancelReason | undefined): void {
-    if (!reason || !CANCEL_REASONS.includes(reason)) {
-      log.warn('a cancel signal without a known reason is ignored', { reason, known: CANCEL_REASONS });
-      return;
-    }
+  /** Ends the rollout; the run stage would hear of it with its next heartbeat, its host tells it now. */
+  cancel(reason: CancelReason): void {
     if (this.cancelled || this.stage === 'ended') return;
     this.cancelled = { reason, stage: this.stage, at: Date.now() };
     this.scope.cancel();
-    // The run stage would hear of it with its next heartbeat; its host tells it now.
-    const { placement } = this;
-    if (this.stage !== 'run' || !placement) return;
-    CancellationScope.nonCancellable(() =>
-      controlOf(placement, `abort: ${reason}`).abort({ sandboxId: placement.sandboxId, reason }),
-    ).catch((error) => log.warn('the host did not take the abort', { error: String(error) }));
+    this.run?.abort(reason);
+  }
+
+  /** Takes effect where the rollout is at its next place to wait: the run stage is told to come to one. */
+  pause(): void {
+    if (this.pauseRequested || this.cancelled || this.stage === 'ended') return;
+    this.pauseRequested = true;
+    this.run?.pause();
+  }
+
+  resume(): void {
+    this.pauseRequested = false;
+  }
+
+  stageStarted(signal: StageStartedSignal): void {
+    if (signal.attempt === this.attempt) this.run?.started(signal);
+  }
+
+  /** A limit that holds over pauses, queues and retries. Requests from before it was there have none. */
+  private limitWholeTime(): void {
+    const seconds: number | undefined = this.request.deadlines.totalSeconds;
+    if (seconds === undefined) return;
+    sleep(`${seconds}s`).then(
+      () => this.cancel('deadline'),
+      () => log.debug('cancelled before its deadline'),
+    );
   }
 
   private enter(stage: Stage, details: string): void {
@@ -209,11 +251,13 @@ class Rollout implements Known {
     setCurrentDetails(summaryOf(result));
   }
 
-  private status(): RolloutStatus {
+  status(): RolloutStatus {
     return {
       stage: this.stage,
       attempt: this.attempt,
       host: this.placement?.host ?? null,
+      pauseRequested: this.pauseRequested,
+      activeMs: this.run?.timer.activeMs ?? 0,
       cancelRequested: this.cancelled?.reason ?? null,
       retried: this.retried.map((failure) => failure.type),
     };

@@ -34,15 +34,23 @@ export function initStage(request: RolloutRequest): InitActivities {
 
 /**
  * Run follows the sandbox to its host's queue. A host that does not take its task soon is lost; it had room
- * for the sandbox, so this is no wait for capacity. The activity keeps its own deadline and grades what
- * exists; the server's timeout is for one that cannot.
+ * for the sandbox, so this is no wait for capacity. Silence that has passed already counts. The activity
+ * keeps its own deadline and grades what exists; the server's timeout is for one that cannot.
  */
-export function runStage(request: RolloutRequest, placement: Placement): RunActivities {
+export function runStage(
+  request: RolloutRequest,
+  placement: Placement,
+  clock: { readonly remainingMs: number; readonly silentSeconds: number },
+): RunActivities {
+  const { hostLostSeconds, limits } = request;
+  const waitSeconds = Math.max(hostLostSeconds - clock.silentSeconds, hostLostSeconds / 2);
+  // The clock stands while a tool call that a pause came upon ends.
+  const graceSeconds = limits.toolTimeoutSeconds + HAND_OVER_SECONDS;
   return proxyActivities<RunActivities>({
     ...stageOptions(request),
     taskQueue: placement.runQueue,
-    scheduleToStartTimeout: `${request.hostLostSeconds}s`,
-    startToCloseTimeout: `${request.deadlines.runSeconds + HAND_OVER_SECONDS}s`,
+    scheduleToStartTimeout: `${waitSeconds}s`,
+    startToCloseTimeout: clock.remainingMs + graceSeconds * 1000,
     summary: `on ${placement.host} in ${placement.backend}`,
   });
 }

@@ -1,12 +1,14 @@
 import { isDeepStrictEqual } from 'node:util';
 import { RolloutError } from '../../contracts/failures.ts';
-import type { LedgerEnd, LedgerObserved, LedgerSampled } from '../../contracts/ledger.ts';
+import type { LedgerObserved, LedgerSampled } from '../../contracts/ledger.ts';
 import type { Generated, GenerateRequest } from '../../contracts/llm.ts';
 import type { Limits, Sampling } from '../../contracts/request.ts';
+import type { AgentEnd, RunReport } from '../../contracts/stages.ts';
 import type { ToolCall, ToolResult, ToolSpec } from '../../contracts/tools.ts';
 import type { ChatMessage, ModelIdentity } from '../../contracts/trajectory.ts';
 import type { Tool } from '../tools/tool.ts';
 import { TokenSequence } from '../trajectory/tokens.ts';
+import { lastTurnIds, openTurnIds, turnsIn } from '../trajectory/turns.ts';
 import type { LedgerWriter } from './ledger-writer.ts';
 import type { ToolCallParser } from './parsers/parser.ts';
 import { afterThoughts } from './parsers/thoughts.ts';
@@ -43,8 +45,8 @@ export interface AgentOptions {
   progress(turn: number, tokens: number): void;
 }
 
-/** How an agent ends: by itself, or at a limit. */
-export type AgentEnd = LedgerEnd['ended'];
+/** How the loop comes to a stop: at the agent's end, or at a place where another worker can go on. */
+export type LoopEnd = RunReport['ended'];
 
 /**
  * The tool-calling loop: sample a turn, record it, run its tools, record what they said, and so on until the
@@ -60,7 +62,7 @@ export class Agent {
   }
 
   /** @throws RolloutError for everything that is not the policy's doing. */
-  async run(): Promise<AgentEnd> {
+  async run(): Promise<LoopEnd> {
     await this.begin();
     for (;;) {
       try {
@@ -74,9 +76,9 @@ export class Agent {
     }
   }
 
-  /** The turns sampled so far. */
+  /** The turns sampled so far; one that was broken off and is to go on is not yet one. */
   get turns(): number {
-    return this.options.ledger.records.filter((record) => record.kind === 'sampled').length;
+    return turnsIn(this.options.ledger.records);
   }
 
   /** Records the prompt, or proves that the recorded one is what would be sent now. */
@@ -103,7 +105,7 @@ export class Agent {
   }
 
   /** Runs the tools of the last turn unless that is done; says how the agent ended if it called none. */
-  private async actOnLastTurn(): Promise<AgentEnd | undefined> {
+  private async actOnLastTurn(): Promise<LoopEnd | undefined> {
     const { ledger, policy } = this.options;
     const last = ledger.records.at(-1);
     if (last?.kind === 'end') return last.ended;
@@ -119,7 +121,7 @@ export class Agent {
     }
     if (this.options.stop.cause) return endOfStop(this.options.stop.cause);
     const messages: ChatMessage[] = results.map((result) => ({ role: 'tool', content: result.text }));
-    const deltaIds = await policy.renderDelta(last.ids, messages);
+    const deltaIds = await policy.renderDelta(lastTurnIds(ledger.records), messages);
     const observed: LedgerObserved = { kind: 'observed', turn: last.turn, results, messages, deltaIds };
     await ledger.append(observed);
     this.sequence.appendObserved(deltaIds);
@@ -145,32 +147,35 @@ export class Agent {
     return this.options.runTool(tool, call);
   }
 
-  private async sampleTurn(): Promise<AgentEnd | undefined> {
+  private async sampleTurn(): Promise<LoopEnd | undefined> {
     const { ledger, policy, sampling, stop, parser, tools } = this.options;
-    if (stop.cause) return endOfStop(stop.cause);
+    const stopped = this.stopped();
+    if (stopped) return stopped;
     const turn = this.turns;
     const room = this.roomForTokens();
     if (room < 1) return this.fullness();
     this.options.progress(turn, this.sequence.length);
-    const before = this.openTurn();
+    const begun = openTurnIds(ledger.records);
+    const maxTokens = Math.min(sampling.maxTokensPerTurn - begun.length, room);
     const startedAt = new Date();
     const generated = await policy.generate(
       {
         promptIds: this.sequence.prompt,
-        maxTokens: Math.min(sampling.maxTokensPerTurn, room),
+        maxTokens,
         temperature: sampling.temperature,
         topP: sampling.topP,
         ...(sampling.seed === undefined ? {} : { seed: sampling.seed + turn }),
       },
-      stop.signal,
+      stop.generation,
     );
     if (generated.ids.length === 0 && generated.finish !== 'abort') {
       throw new RolloutError('LlmInvalidAnswer', `${policy.server} returned no token`);
     }
     if (generated.ids.length > 0) {
-      const text = await policy.text(generated.ids);
-      const whole = before + text;
-      const complete = generated.finish !== 'abort';
+      const text = await policy.text([...begun, ...generated.ids]);
+      // Broken off at its very last token, it has been cut by its length.
+      const cut = generated.finish === 'abort' && generated.ids.length >= maxTokens;
+      const finish = cut ? 'length' : generated.finish;
       const record: LedgerSampled = {
         kind: 'sampled',
         turn,
@@ -178,15 +183,16 @@ export class Agent {
         ids: generated.ids,
         logprobs: generated.logprobs,
         policyVersion: policy.policyVersion,
-        finish: generated.finish,
+        finish,
         text,
-        calls: complete
-          ? parser.parse(
-              afterThoughts(whole, policy.opensThoughts),
-              tools.map((tool) => tool.spec),
-              turn,
-            ).calls
-          : [],
+        calls:
+          finish === 'abort'
+            ? []
+            : parser.parse(
+                afterThoughts(text, policy.opensThoughts),
+                tools.map((tool) => tool.spec),
+                turn,
+              ).calls,
         server: policy.server,
         startedAt: startedAt.toISOString(),
         ms: Date.now() - startedAt.getTime(),
@@ -194,7 +200,13 @@ export class Agent {
       await ledger.append(record);
       this.sequence.appendSampled(record.ids, record.logprobs, record.policyVersion);
     }
-    return stop.cause ? endOfStop(stop.cause) : undefined;
+    return this.stopped();
+  }
+
+  private stopped(): LoopEnd | undefined {
+    const { stop } = this.options;
+    if (stop.cause) return endOfStop(stop.cause);
+    return stop.pausing ? 'paused' : undefined;
   }
 
   /** Tokens that the next turn may have: what the model's context and the request's limit leave. */
@@ -205,16 +217,6 @@ export class Agent {
 
   private fullness(): AgentEnd {
     return this.sequence.length >= this.options.policy.contextTokens ? 'context' : 'tokens';
-  }
-
-  /** Text of a turn that was aborted and now goes on. */
-  private openTurn(): string {
-    const texts: string[] = [];
-    for (const record of this.options.ledger.records.toReversed()) {
-      if (record.kind !== 'sampled' || record.finish !== 'abort') break;
-      texts.unshift(record.text);
-    }
-    return texts.join('');
   }
 }
 

@@ -13,20 +13,17 @@ export type StopCause =
   | { readonly kind: 'lost'; readonly message: string };
 
 /**
- * What a stop makes of a run: a way of ending, or an error where the run is to go on elsewhere or not at all.
- * @throws RolloutError WorkerLost, FenceRefused, SandboxLost
+ * What a stop makes of a run: a way of ending, or an error where nothing can go on here.
+ * @throws RolloutError FenceRefused, SandboxLost
  */
-export function endOfStop(cause: StopCause): 'aborted' | 'deadline' {
+export function endOfStop(cause: StopCause): 'aborted' | 'deadline' | 'shutdown' {
   switch (cause.kind) {
     case 'cancel':
       return 'aborted';
     case 'deadline':
       return 'deadline';
     case 'shutdown':
-      throw new RolloutError(
-        'WorkerLost',
-        'the worker was told to stop; the run goes on after its last turn',
-      );
+      return 'shutdown';
     case 'superseded':
       throw new RolloutError('FenceRefused', 'a newer run of this rollout holds the sandbox');
     case 'lost':
@@ -37,11 +34,23 @@ export function endOfStop(cause: StopCause): 'aborted' | 'deadline' {
 /** Stops an agent once, with the first cause given; later ones change nothing. */
 export class StopSwitch {
   private readonly controller = new AbortController();
+  private readonly pause = new AbortController();
   private stopped: StopCause | undefined;
+  /** Aborts what can go on later where it was: sampling. A tool call that has begun ends first. */
+  readonly generation = AbortSignal.any([this.controller.signal, this.pause.signal]);
 
   /** Aborts when the switch is thrown. */
   get signal(): AbortSignal {
     return this.controller.signal;
+  }
+
+  /** The run is to give its slot back at the next place where it can go on. */
+  get pausing(): boolean {
+    return this.pause.signal.aborted;
+  }
+
+  requestPause(): void {
+    this.pause.abort(new Error('paused'));
   }
 
   /** The cause, once thrown. */

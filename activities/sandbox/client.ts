@@ -14,6 +14,7 @@ import {
   HostStats,
   KillReceipt,
   LedgerLines,
+  type PauseSandbox,
   type ReadFile,
   ReleaseReceipt,
   SandboxInfo,
@@ -69,11 +70,16 @@ export class SandboxClient {
   }
 
   /**
-   * Waits for what becomes of the sandbox or of this fence.
+   * Waits for what becomes of the sandbox or of this fence. `paused`: a pause is known and no news.
    * @throws RolloutError HostUnreachable when the host goes away first
    */
-  async watch(sandboxId: string, fence: number, signal?: AbortSignal): Promise<WatchEvent> {
-    const text = await this.request('GET', `${at(sandboxId)}/watch?fence=${fence}`, undefined, signal);
+  async watch(
+    sandboxId: string,
+    { fence, paused = false }: { fence: number; paused?: boolean },
+    signal?: AbortSignal,
+  ): Promise<WatchEvent> {
+    const query = `fence=${fence}&paused=${paused}`;
+    const text = await this.request('GET', `${at(sandboxId)}/watch?${query}`, undefined, signal);
     if (text.trim() === '') throw new RolloutError('HostUnreachable', 'the sandbox host went away');
     return WatchEvent.parse(JSON.parse(text));
   }
@@ -120,6 +126,11 @@ export class SandboxClient {
   /** Stops what runs and tells the holder. */
   async abort(sandboxId: string, request: z.infer<typeof AbortSandbox>, signal?: AbortSignal): Promise<void> {
     await this.call(Nothing, 'POST', `${at(sandboxId)}/abort`, request, signal);
+  }
+
+  /** Tells the holder to pause, unless it is a later entry. */
+  async pause(sandboxId: string, request: z.infer<typeof PauseSandbox>, signal?: AbortSignal): Promise<void> {
+    await this.call(Nothing, 'POST', `${at(sandboxId)}/pause`, request, signal);
   }
 
   /** All processes but the first are dead when this resolves. */

@@ -85,10 +85,12 @@ function toolCallCounts(records: readonly LedgerRecord[]): Record<ToolCallStatus
 function turnsOf(records: readonly LedgerRecord[]): Turn[] {
   const turns: Turn[] = [];
   let position = 0;
-  for (const sampled of records.filter((record) => record.kind === 'sampled')) {
-    const observed = records.find((record) => record.kind === 'observed' && record.turn === sampled.turn);
-    turns.push(turnOf(sampled, observed as LedgerObserved | undefined, position));
-    position = (turns.at(-1) as Turn).observed[1];
+  for (const [index, sampled] of records.entries()) {
+    if (sampled.kind !== 'sampled') continue;
+    const next = records[index + 1]; // a request that was broken off is followed by the one that went on
+    const turn = turnOf(sampled, next?.kind === 'observed' ? next : undefined, position);
+    turns.push(turn);
+    position = turn.observed[1];
   }
   return turns;
 }
@@ -119,12 +121,11 @@ function turnOf(sampled: LedgerSampled, observed: LedgerObserved | undefined, st
   };
 }
 
-/** The conversation as text, in order. */
+/** The conversation as text, in order; a turn that was broken off and went on is one message. */
 export function messagesOf(records: readonly LedgerRecord[]): ChatMessage[] {
-  return records.flatMap((record): ChatMessage[] => {
-    if (record.kind === 'begin') return record.messages;
-    if (record.kind === 'sampled') return [{ role: 'assistant', content: record.text }];
-    if (record.kind === 'observed') return record.messages;
-    return [];
+  return records.flatMap((record, index): ChatMessage[] => {
+    if (record.kind === 'begin' || record.kind === 'observed') return record.messages;
+    if (record.kind !== 'sampled' || records[index + 1]?.kind === 'sampled') return [];
+    return [{ role: 'assistant', content: record.text }];
   });
 }

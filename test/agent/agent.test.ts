@@ -6,7 +6,9 @@ import { LedgerWriter } from '../../activities/agent/ledger-writer.ts';
 import { fenced } from '../../activities/agent/parsers/fenced.ts';
 import { StopSwitch } from '../../activities/agent/stop.ts';
 import type { Tool } from '../../activities/tools/tool.ts';
+import { messagesOf } from '../../activities/trajectory/assemble.ts';
 import { TokenSequence } from '../../activities/trajectory/tokens.ts';
+import { turnsIn } from '../../activities/trajectory/turns.ts';
 import type { LedgerRecord } from '../../contracts/ledger.ts';
 import type { GenerateRequest } from '../../contracts/llm.ts';
 import { Limits, Sampling } from '../../contracts/request.ts';
@@ -24,19 +26,20 @@ const echo: Tool = {
 
 interface Play {
   replies: readonly string[];
-  records?: LedgerRecord[];
+  records?: readonly LedgerRecord[];
   limits?: Partial<Limits>;
   sampling?: Partial<Sampling>;
   contextTokens?: number;
   stop?: StopSwitch;
   onGenerate?: (request: GenerateRequest, stop: StopSwitch) => void;
+  onTool?: () => void;
   /** Throws before the record of this number is written: the worker dies there. */
   dieBefore?: number;
 }
 
 /** Plays an agent against recorded replies. */
 async function play(given: Play) {
-  const records: LedgerRecord[] = given.records ?? [];
+  const records: LedgerRecord[] = [...(given.records ?? [])];
   const stop = given.stop ?? new StopSwitch();
   const ran: string[] = [];
   const ledger = new LedgerWriter([...records], async (seq, record) => {
@@ -61,6 +64,7 @@ async function play(given: Play) {
     stop,
     runTool: async (_tool, call) => {
       ran.push(call.callId);
+      given.onTool?.();
       return {
         callId: call.callId,
         tool: call.tool,
@@ -135,19 +139,63 @@ test('a run that died at its last turn samples no other', async () => {
   assert.equal(again.records.length, undisturbed.records.length);
 });
 
-test('a turn that is aborted keeps its tokens and is finished by the next run', async () => {
-  const first = await play({
-    replies,
-    onGenerate: (_request, stop) => stop.throw({ kind: 'shutdown' }),
-  });
-  await assert.rejects(first.end, { type: 'WorkerLost' });
-  assert.equal(first.records.at(-1)?.kind, 'sampled');
-  const second = await play({ replies, records: first.records });
-  assert.equal(await second.end, 'finished');
-  assert.deepEqual(second.ran, ['1.0', '2.0'], 'the call is read from both parts of the turn');
+test('a turn that a pause or a deploy breaks off keeps its tokens, and the next entry finishes it', async () => {
   const whole = await play({ replies });
   await whole.end;
-  assert.deepEqual(TokenSequence.fromLedger(second.records), TokenSequence.fromLedger(whole.records));
+  const stops: [string, (stop: StopSwitch) => void][] = [
+    ['shutdown', (stop) => stop.throw({ kind: 'shutdown' })],
+    ['paused', (stop) => stop.requestPause()],
+  ];
+  for (const [name, brakeOff] of stops) {
+    const ran: string[] = [];
+    let records: readonly LedgerRecord[] = [];
+    let ends = 0;
+    // Broken off after three tokens again and again: every entry goes on where the one before stopped.
+    for (let end = name; end === name; ends++) {
+      const entry = await play({ replies, records, onGenerate: (_request, stop) => brakeOff(stop) });
+      end = await entry.end;
+      records = entry.records;
+      ran.push(...entry.ran);
+    }
+    assert.ok(ends > 10, `${ends} entries`);
+    assert.deepEqual(ran, ['0.0', '1.0'], 'each call is read from all parts of its turn and run once');
+    assert.deepEqual(TokenSequence.fromLedger(records), TokenSequence.fromLedger(whole.records));
+    assert.deepEqual(messagesOf(records), messagesOf(whole.records));
+    assert.equal(turnsIn(records), turnsIn(whole.records));
+  }
+});
+
+test('what a turn has sampled before it was broken off counts towards its length', async () => {
+  const story = ['a long story without end'];
+  const whole = await play({ replies: story, sampling: { maxTokensPerTurn: 8 } });
+  assert.equal(await whole.end, 'tokens');
+  let records: readonly LedgerRecord[] = [];
+  for (let end = 'paused'; end === 'paused'; ) {
+    const onGenerate = (_request: unknown, stop: StopSwitch) => stop.requestPause();
+    const entry = await play({ replies: story, sampling: { maxTokensPerTurn: 8 }, records, onGenerate });
+    end = await entry.end;
+    records = entry.records;
+  }
+  assert.deepEqual(TokenSequence.fromLedger(records), TokenSequence.fromLedger(whole.records));
+});
+
+test('a pause lets the tool call under way end, and samples nothing after it', async () => {
+  let stop: StopSwitch | undefined;
+  const first = await play({
+    replies,
+    onGenerate: (_request, given) => {
+      stop = given;
+    },
+    onTool: () => stop?.requestPause(),
+  });
+  assert.equal(await first.end, 'paused');
+  assert.deepEqual(
+    first.records.map(({ kind }) => kind),
+    ['begin', 'sampled', 'observed'],
+  );
+  const second = await play({ replies, records: first.records });
+  assert.equal(await second.end, 'finished');
+  assert.deepEqual([...first.ran, ...second.ran], ['0.0', '1.0']);
 });
 
 test('every cause of a stop ends the run as it should', async () => {

@@ -106,7 +106,7 @@ for (const backend of BACKENDS) {
     });
 
     await t.test('release is idempotent, tells the watcher and leaves nothing', async () => {
-      const watch = client.watch(sandboxId, fence);
+      const watch = client.watch(sandboxId, { fence });
       const receipt = await box.release();
       assert.equal(receipt.released, true);
       assert.ok(receipt.processesKilled >= 1);

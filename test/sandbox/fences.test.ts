@@ -13,7 +13,7 @@ test('only the newest holder of a sandbox can do anything in it', async (t) => {
   const box = await Box.create(client);
   const { sandboxId, fence } = box.info;
   await client.appendLedger(sandboxId, { fence, seq: 0, record: record(0) });
-  const watch = client.watch(sandboxId, fence);
+  const watch = client.watch(sandboxId, { fence });
   const { info, ledger } = await client.attach(sandboxId, { workflowRunId: 'run-1', attempt: 1 });
   assert.ok(info.fence > fence);
   assert.deepEqual(
@@ -21,7 +21,7 @@ test('only the newest holder of a sandbox can do anything in it', async (t) => {
     [record(0)],
   );
   assert.deepEqual(await watch, { event: 'superseded' });
-  assert.deepEqual(await client.watch(sandboxId, fence), { event: 'superseded' });
+  assert.deepEqual(await client.watch(sandboxId, { fence }), { event: 'superseded' });
   const refused = failure('FenceRefused', new RegExp(`fence ${fence} `));
   const base64 = Buffer.from('x').toString('base64');
   await assert.rejects(box.bash('true'), refused);
@@ -69,7 +69,7 @@ test('create is idempotent per attempt, a newer attempt replaces, an older one i
   const again = await create('run-1', 1);
   assert.equal(again.sandboxId, first.sandboxId);
   assert.ok(again.fence > first.fence);
-  const watch = client.watch(again.sandboxId, again.fence);
+  const watch = client.watch(again.sandboxId, { fence: again.fence });
   const second = await create('run-1', 2);
   assert.notEqual(second.sandboxId, first.sandboxId);
   assert.deepEqual(await watch, { event: 'superseded' });
@@ -125,7 +125,7 @@ test('abort tells the holder and stops what runs, but keeps sandbox and ledger',
   const { client } = await startHost(t, 'process');
   const box = await Box.create(client);
   const { sandboxId, fence, workspace } = box.info;
-  const watch = client.watch(sandboxId, fence);
+  const watch = client.watch(sandboxId, { fence });
   const shell = box.bash('echo part; touch begun; sleep 200', 60_000);
   const program = box.exec(['sleep', '200'], undefined, 60_000);
   await until(
@@ -134,7 +134,7 @@ test('abort tells the holder and stops what runs, but keeps sandbox and ledger',
   );
   await client.abort(sandboxId, { reason: 'stale' });
   assert.deepEqual(await watch, { event: 'abort', reason: 'stale' });
-  assert.deepEqual(await client.watch(sandboxId, fence), { event: 'abort', reason: 'stale' });
+  assert.deepEqual(await client.watch(sandboxId, { fence }), { event: 'abort', reason: 'stale' });
   const stopped = await shell;
   assert.deepEqual(
     [stopped.timedOut, stopped.exitCode, stopped.output.text.startsWith('part\n')],

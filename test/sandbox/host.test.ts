@@ -52,7 +52,7 @@ for (const backend of BACKENDS) {
     const running = other.exec(['sleep', '300']);
     running.catch(() => {}); // awaited below
     await until(() => marked(mark).length >= 4, 'the sleepers');
-    const watch = client.watch(sandboxId, fence);
+    const watch = client.watch(sandboxId, { fence });
     watch.catch(() => {}); // awaited below
     child.kill('SIGKILL');
     await assert.rejects(watch, failure('HostUnreachable'));
@@ -76,7 +76,7 @@ for (const backend of BACKENDS) {
     const { client, stateDir } = await startHost(t, backend);
     const box = await Box.create(client, { environment: { ROLLOUT_TEST: stateDir } });
     const { sandboxId, fence } = box.info;
-    const watch = client.watch(sandboxId, fence);
+    const watch = client.watch(sandboxId, { fence });
     const running = box.bash('sleep 300');
     running.catch(() => {}); // awaited below
     const folder = path.join(stateDir, 'host', 'sandboxes', sandboxId);
@@ -101,7 +101,7 @@ for (const backend of BACKENDS) {
 test('a graceful stop ends sandboxes, socket and waiting calls', async (t) => {
   const { client, running, stateDir } = await startHost(t);
   const box = await Box.create(client, { environment: { ROLLOUT_TEST: stateDir } });
-  const watch = client.watch(box.info.sandboxId, box.info.fence);
+  const watch = client.watch(box.info.sandboxId, { fence: box.info.fence });
   const call = box.bash('sleep 300');
   call.catch(() => {}); // awaited below
   await until(() => marked(`ROLLOUT_TEST=${stateDir}`).length >= 2, 'the sleeper');

@@ -100,7 +100,7 @@ test('a sandbox that nobody asks about is reaped only if its rollout is over', a
   /** Lets the leases run out, but for the sandbox that is watched. */
   const silence = () => new Promise((resolve) => setTimeout(resolve, 310));
   const watching = new AbortController();
-  client.watch(asked.info.sandboxId, asked.info.fence, watching.signal).catch(() => {}); // until the end
+  client.watch(asked.info.sandboxId, { fence: asked.info.fence }, watching.signal).catch(() => {}); // until the end
   await auditAfter(60_000).look();
   assert.deepEqual(looked, []);
   const audit = auditAfter(300);

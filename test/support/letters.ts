@@ -30,9 +30,10 @@ export function letterPolicy(options: LetterPolicyOptions): Policy {
       const turn = prompt.split('[tool]').length - 1;
       const said = prompt.slice(prompt.lastIndexOf('[assistant]') + '[assistant]'.length);
       const rest = [...encode((options.replies[turn] ?? '').slice(said.length)), END];
-      const most = signal.aborted ? 3 : request.maxTokens;
+      const most = signal.aborted ? Math.min(3, request.maxTokens) : request.maxTokens;
       const ids = rest.slice(0, most);
-      const finish = signal.aborted ? 'abort' : rest.length <= most ? 'stop' : 'length';
+      // One whose last token has come is whole, whatever comes after.
+      const finish = rest.length <= most ? 'stop' : signal.aborted ? 'abort' : 'length';
       return { ids, logprobs: ids.map(() => -0.5), finish };
     },
     text: async (ids) => decode(ids),

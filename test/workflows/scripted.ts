@@ -30,6 +30,7 @@ export interface Script {
   evaluate: EvaluateActivities['evaluate'];
   conclude: EvaluateActivities['conclude'];
   abort: ControlActivities['abort'];
+  pause: ControlActivities['pause'];
   release: ControlActivities['release'];
 }
 
@@ -80,6 +81,7 @@ export const usual: Script = {
   }),
   conclude: async ({ result }) => ({ ...result, trajectory: null, policyVersions: null }),
   abort: async () => {},
+  pause: async () => {},
   release: async () => ({ processesKilled: 4, problem: null }),
 };
 
@@ -145,7 +147,7 @@ export async function startScriptedWorkers(address: string): Promise<{
     await Worker.create({
       ...shared,
       taskQueue: controlQueue('host-a'),
-      activities: { abort: called('abort'), release: called('release') },
+      activities: { abort: called('abort'), pause: called('pause'), release: called('release') },
     }),
   ];
   const running = Promise.all(workers.map((worker) => worker.run()));

@@ -101,14 +101,14 @@ export class SandboxHost {
   }
 
   /** @throws RolloutError SandboxLost, FenceRefused (not the attempt that this sandbox was made for) */
-  async attach(sandboxId: string, { workflowRunId, attempt }: AttachSandbox): Promise<AttachResult> {
+  async attach(sandboxId: string, { workflowRunId, attempt, entry }: AttachSandbox): Promise<AttachResult> {
     const sandbox = this.get(sandboxId);
     const { attempt: own } = sandbox;
     if (own.workflowRunId !== workflowRunId || own.attempt !== attempt) {
       const whose = `attempt ${own.attempt} of run ${own.workflowRunId}`;
       throw new RolloutError('FenceRefused', `sandbox ${sandboxId} belongs to ${whose}`);
     }
-    const info = sandbox.takeOver(this.fences.issue());
+    const info = sandbox.takeOver(this.fences.issue(), entry);
     return { info, ledger: await sandbox.readLedger() };
   }
 

@@ -8,6 +8,7 @@ import {
   CreateSandbox,
   ExecRequest,
   FencedRequest,
+  PauseSandbox,
   ReadFile,
   ShellRequest,
   WriteFile,
@@ -19,7 +20,10 @@ const ALIVE_MS = 5000;
 
 const Id = z.object({ id: z.string().max(100) });
 const ShellName = Id.extend({ name: z.string().regex(/^[A-Za-z0-9_-]{1,64}$/) });
-const Fence = z.object({ fence: z.coerce.number().int().min(1) });
+const Watch = z.object({
+  fence: z.coerce.number().int().min(1),
+  paused: z.enum(['true', 'false']).default('false'),
+});
 
 /** The calls of contracts/sandbox.ts, each checked by its schema and handed to the host. */
 export function addRoutes(server: FastifyInstance, host: SandboxHost): void {
@@ -35,13 +39,20 @@ export function addRoutes(server: FastifyInstance, host: SandboxHost): void {
     sandboxOf(request).abort(parse(AbortSandbox, request.body).reason);
     return {};
   });
+  server.post('/v1/sandboxes/:id/pause', async (request) => {
+    sandboxOf(request).pause(parse(PauseSandbox, request.body).entry);
+    return {};
+  });
   server.post('/v1/sandboxes/:id/kill', async (request) => {
     const started = performance.now();
     const processesKilled = await sandboxOf(request).kill(parse(FencedRequest, request.body).fence);
     return { processesKilled, ms: performance.now() - started };
   });
   server.get('/v1/sandboxes/:id/watch', (request, reply) =>
-    watch(reply, (signal) => sandboxOf(request).watch(parse(Fence, request.query).fence, signal)),
+    watch(reply, (signal) => {
+      const { fence, paused } = parse(Watch, request.query);
+      return sandboxOf(request).watch({ fence, knowsPause: paused === 'true' }, signal);
+    }),
   );
 
   server.post('/v1/sandboxes/:id/exec', (request, reply) => {

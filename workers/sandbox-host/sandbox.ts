@@ -1,8 +1,13 @@
 import type { Logger } from 'pino';
 import { RolloutError } from '../../contracts/failures.ts';
 import type { LedgerLine } from '../../contracts/ledger.ts';
-import type { CancelReason } from '../../contracts/request.ts';
-import type { ExecResult, SandboxInfo, ShellResult, WatchEvent } from '../../contracts/sandbox.ts';
+import type {
+  AbortReason,
+  ExecResult,
+  SandboxInfo,
+  ShellResult,
+  WatchEvent,
+} from '../../contracts/sandbox.ts';
 import type { Backend, Handle } from './backends/backend.ts';
 import type { AttemptId } from './ledger/attempts.ts';
 import type { Ledger } from './ledger/ledger.ts';
@@ -13,7 +18,7 @@ import { execute, type OneOff } from './programs/exec.ts';
 import { readFile, writeFile } from './programs/files.ts';
 import { within } from './shells/bash.ts';
 import { Shell, type ShellCommand } from './shells/shell.ts';
-import { Watchers } from './watchers.ts';
+import { type Watcher, Watchers } from './watchers.ts';
 
 /** Milliseconds by which the news of a sandbox's death may come after its first effects. */
 const DEATH_NOTICE_MS = 500;
@@ -45,6 +50,9 @@ export class Sandbox {
   private readonly supervisor: Supervisor;
   private programs = new AbortController();
   private fence = 0;
+  /** The holder's entry into the run stage, and the last one that is to pause. */
+  private entry = 0;
+  private pausedEntry = 0;
   private heard = performance.now();
   /** What a new watcher is told at once: the sandbox has been aborted or has ended. */
   private final: WatchEvent | null = null;
@@ -69,10 +77,11 @@ export class Sandbox {
   }
 
   /** Hands the sandbox to a new holder; all before are told and refused from then on. */
-  takeOver(fence: number): SandboxInfo {
+  takeOver(fence: number, entry = 0): SandboxInfo {
     this.checkAlive();
     this.heard = performance.now();
     this.fence = fence;
+    this.entry = entry;
     this.watchers.supersede(fence);
     const { host, backend, handle } = this.parts;
     return {
@@ -147,21 +156,32 @@ export class Sandbox {
   }
 
   /** What becomes of the sandbox or of this fence; null when `signal` is aborted first. */
-  watch(fence: number, signal: AbortSignal): Promise<WatchEvent | null> {
+  watch(who: Watcher, signal: AbortSignal): Promise<WatchEvent | null> {
     if (this.final) return Promise.resolve(this.final);
-    if (fence < this.fence) return Promise.resolve({ event: 'superseded' });
-    return this.watchers.wait(fence, signal).finally(() => {
+    if (who.fence < this.fence) return Promise.resolve({ event: 'superseded' });
+    if (this.toPause && !who.knowsPause) return Promise.resolve({ event: 'pause' });
+    return this.watchers.wait(who, signal).finally(() => {
       this.heard = performance.now();
     });
   }
 
   /** Stops what runs now and tells the holder; sandbox and ledger stay. */
-  abort(reason: CancelReason): void {
+  abort(reason: AbortReason): void {
     if (this.ending) return;
     this.final ??= { event: 'abort', reason };
     this.watchers.tellAll(this.final);
     this.stopPrograms();
     for (const shell of this.shells.values()) shell.abort();
+  }
+
+  /** Tells the holder to give the sandbox back, if its entry is this one or an earlier one. */
+  pause(entry: number): void {
+    this.pausedEntry = Math.max(this.pausedEntry, entry);
+    if (this.toPause) this.watchers.tellPause();
+  }
+
+  private get toPause(): boolean {
+    return this.entry > 0 && this.entry <= this.pausedEntry;
   }
 
   /** Every process but the first is dead when this resolves; its shells are closed. */

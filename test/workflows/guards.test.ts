@@ -1,0 +1,40 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { z } from 'zod';
+import { CancelReason } from '../../contracts/request.ts';
+import { cancelProblem, stageStartedProblem } from '../../workflows/guards.ts';
+
+const schemas = {
+  cancel: z.object({ reason: CancelReason }),
+  stageStarted: z.object({
+    attempt: z.int().min(1),
+    entry: z.int().min(1),
+    elapsedMs: z.number().min(0),
+  }),
+};
+
+const almost = fc.oneof(
+  fc.anything(),
+  fc.record({ reason: fc.oneof(fc.constantFrom(...CancelReason.options), fc.anything()) }),
+  fc.record({
+    attempt: fc.oneof(fc.integer({ min: -1, max: 3 }), fc.anything()),
+    entry: fc.oneof(fc.integer({ min: -1, max: 3 }), fc.anything()),
+    elapsedMs: fc.oneof(fc.integer({ min: -5, max: 5 }), fc.double(), fc.anything()),
+  }),
+);
+
+test('the guards take what the schemas take, and name the field of what they refuse', () => {
+  fc.assert(
+    fc.property(almost, (payload) => {
+      // An array with such properties is no record to a schema; JSON can't bring one.
+      fc.pre(!Array.isArray(payload));
+      assert.equal(cancelProblem(payload) === null, schemas.cancel.safeParse(payload).success);
+      assert.equal(stageStartedProblem(payload) === null, schemas.stageStarted.safeParse(payload).success);
+    }),
+    { numRuns: 2000 },
+  );
+  assert.match(cancelProblem({ reason: 'bored' }) ?? '', /^reason: expected one of user, stale/);
+  assert.match(stageStartedProblem({ attempt: 1, entry: 0, elapsedMs: 1 }) ?? '', /^entry: /);
+  assert.match(stageStartedProblem({ attempt: 1, entry: 1, elapsedMs: -1 }) ?? '', /^elapsedMs: /);
+});

@@ -1,0 +1,86 @@
+import {
+  ApplicationFailure,
+  CancellationScope,
+  condition,
+  defineQuery,
+  defineSignal,
+  defineUpdate,
+  log,
+  setHandler,
+} from '@temporalio/workflow';
+import type { CancelReason } from '../contracts/request.ts';
+import {
+  CANCEL_SIGNAL,
+  type CancelSignal,
+  PAUSE,
+  RESUME,
+  type RolloutStatus,
+  STAGE_STARTED_SIGNAL,
+  STATUS_QUERY,
+  type StageStartedSignal,
+} from '../contracts/signals.ts';
+import { cancelProblem, stageStartedProblem } from './guards.ts';
+
+/** What can be done to a rollout from outside while it is open; each is harmless when it comes twice or late. */
+export interface Steered {
+  cancel(reason: CancelReason): void;
+  pause(): void;
+  resume(): void;
+  stageStarted(signal: StageStartedSignal): void;
+  status(): RolloutStatus;
+}
+
+/**
+ * Connects the signals, updates and the query of contracts/signals.ts to a rollout. A malformed signal is
+ * logged and changes nothing; a malformed update is refused.
+ */
+export function steer(rollout: Steered): void {
+  const guarded =
+    <T>(name: string, problemOf: (payload: unknown) => string | null, act: (payload: T) => void) =>
+    (payload: T) => {
+      const problem = problemOf(payload);
+      if (problem) log.warn('a signal is ignored', { signal: name, problem });
+      else act(payload);
+    };
+  setHandler(
+    defineSignal<[CancelSignal]>(CANCEL_SIGNAL),
+    guarded('cancel', cancelProblem, ({ reason }: CancelSignal) => rollout.cancel(reason)),
+  );
+  setHandler(
+    defineSignal<[StageStartedSignal]>(STAGE_STARTED_SIGNAL),
+    guarded('stageStarted', stageStartedProblem, (signal: StageStartedSignal) =>
+      rollout.stageStarted(signal),
+    ),
+  );
+  setHandler(defineSignal(PAUSE), () => rollout.pause());
+  setHandler(defineSignal(RESUME), () => rollout.resume());
+
+  setHandler(
+    defineUpdate<RolloutStatus, [CancelSignal]>(CANCEL_SIGNAL),
+    ({ reason }) => {
+      rollout.cancel(reason);
+      return rollout.status();
+    },
+    {
+      validator: (payload) => {
+        const problem = cancelProblem(payload);
+        if (problem) throw ApplicationFailure.nonRetryable(problem, 'InvalidRequest');
+      },
+    },
+  );
+  setHandler(defineUpdate<RolloutStatus>(PAUSE), async () => {
+    rollout.pause();
+    await condition(() => {
+      const { stage, pauseRequested } = rollout.status();
+      return stage === 'paused' || stage === 'ended' || !pauseRequested;
+    });
+    return rollout.status();
+  });
+  setHandler(defineUpdate<RolloutStatus>(RESUME), () => {
+    rollout.resume();
+    return rollout.status();
+  });
+  setHandler(defineQuery<RolloutStatus>(STATUS_QUERY), () => rollout.status());
+  // Temporal's own cancel (UI, `temporal workflow cancel`) takes the same path as the signal.
+  CancellationScope.current().cancelRequested.catch(() => rollout.cancel('user'));
+}
