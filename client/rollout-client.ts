@@ -6,6 +6,7 @@ import {
   WorkflowFailedError,
   WorkflowIdConflictPolicy,
   WorkflowIdReusePolicy,
+  WorkflowNotFoundError,
 } from '@temporalio/client';
 import { defaultPayloadConverter, type Payload, TypedSearchAttributes } from '@temporalio/common';
 import type { Config } from '../config/load.ts';
@@ -20,6 +21,8 @@ import { SEARCH_ATTRIBUTES as ATTRIBUTES } from '../contracts/search-attributes.
 import {
   CANCEL_SIGNAL,
   type CancelSignal,
+  PAUSE,
+  RESUME,
   ROLLOUT_WORKFLOW,
   type RolloutStatus,
   STATUS_QUERY,
@@ -127,6 +130,29 @@ export class RolloutClient {
   async cancel(rolloutId: string, reason: CancelReason = 'user'): Promise<void> {
     const signal: CancelSignal = { reason };
     await this.temporal.workflow.getHandle(rolloutId).signal(CANCEL_SIGNAL, signal);
+  }
+
+  /**
+   * Makes a rollout give back its slot and its LLM request, and keep its sandbox; returns when that is so.
+   * Where it stands then; null if it has ended. Pausing a paused one changes nothing.
+   * @throws if there is no such rollout, or no workflow worker answers.
+   */
+  pause(rolloutId: string): Promise<RolloutStatus | null> {
+    return this.update(rolloutId, PAUSE);
+  }
+
+  /** Lets a paused rollout go on. Where it stands then; null if it has ended. */
+  resume(rolloutId: string): Promise<RolloutStatus | null> {
+    return this.update(rolloutId, RESUME);
+  }
+
+  private async update(rolloutId: string, name: string): Promise<RolloutStatus | null> {
+    try {
+      return await this.temporal.workflow.getHandle(rolloutId).executeUpdate<RolloutStatus, []>(name);
+    } catch (error) {
+      if (error instanceof WorkflowNotFoundError && !(await this.isOpen(rolloutId))) return null;
+      throw error;
+    }
   }
 
   private async closedFromOutside(rolloutId: string, error: WorkflowFailedError): Promise<RolloutResult> {

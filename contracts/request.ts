@@ -50,7 +50,7 @@ export type Limits = z.infer<typeof Limits>;
 
 /** Finite by default, in seconds. `run` counts active time: no queue, no pause, no lost worker. */
 export const Deadlines = z.object({
-  initSeconds: z.number().gt(0).default(300).describe('Seconds that init may take.'),
+  initSeconds: z.number().gt(0).default(300).max(2_000_000).describe('Seconds that init may take.'),
   runSeconds: z
     .number()
     .gt(0)

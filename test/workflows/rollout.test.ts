@@ -1,14 +1,11 @@
 import assert from 'node:assert/strict';
-import { mkdirSync, writeFileSync } from 'node:fs';
-import path from 'node:path';
 import { after, before, beforeEach, test } from 'node:test';
 import { WorkflowFailedError } from '@temporalio/client';
-import { historyToJSON } from '@temporalio/common/lib/proto-utils.js';
 import { RolloutClient } from '../../client/rollout-client.ts';
 import { loadConfig } from '../../config/load.ts';
-import { PROJECT_ROOT } from '../../config/tools.ts';
 import { SEARCH_ATTRIBUTES } from '../../contracts/search-attributes.ts';
 import { startTestServer, type TestServer } from '../support/temporal.ts';
+import { keepHistory } from './kept.ts';
 import { fail, placement, report, startScriptedWorkers, untilCancelled, usual } from './scripted.ts';
 
 let server: TestServer;
@@ -40,15 +37,9 @@ const input = (rolloutId: string) => ({
   hostLostSeconds: 1,
 });
 
-/** Scheduled activities of a rollout's history, and with KEEP_HISTORIES the history itself as a fixture. */
+/** Scheduled activities of a rollout's history. */
 async function eventsOf(rolloutId: string): Promise<string[]> {
-  const history = await client.temporal.workflow.getHandle(rolloutId).fetchHistory();
-  if (process.env.KEEP_HISTORIES) {
-    mkdirSync(process.env.KEEP_HISTORIES, { recursive: true });
-    // Without the paths of the machine that it was recorded on.
-    const text = historyToJSON(history).replaceAll(`${PROJECT_ROOT}/`, './');
-    writeFileSync(path.join(process.env.KEEP_HISTORIES, `${rolloutId}.json`), text);
-  }
+  const history = await keepHistory(client, rolloutId);
   return (history.events ?? []).flatMap((event) =>
     event.activityTaskScheduledEventAttributes
       ? [

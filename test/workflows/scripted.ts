@@ -76,6 +76,7 @@ export const usual: Script = {
     timings: recordTimings(record.startedAt, new Date().toISOString(), {
       initMs: 1,
       runMs: 1,
+      pausedMs: record.pausedMs ?? 0,
       evaluateMs: 1,
     }),
   }),
