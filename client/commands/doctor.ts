@@ -8,6 +8,7 @@ import { SandboxBackendName } from '../../contracts/sandbox.ts';
 import type { Guarantees } from '../../workers/sandbox-host/backends/backend.ts';
 import { makeBackend } from '../../workers/sandbox-host/backends/choose.ts';
 import { missingForImages } from '../../workers/sandbox-host/images/needs.ts';
+import { type CgroupRoot, ownCgroup } from '../../workers/sandbox-host/limits/cgroup.ts';
 import { hostPaths } from '../../workers/sandbox-host/paths.ts';
 import { type Output, tableOf } from '../output.ts';
 
@@ -27,7 +28,8 @@ export async function doctorCommand(config: Config, output: Output): Promise<num
   const reports: BackendReport[] = [];
   for (const name of SandboxBackendName.options) reports.push(await examine(config, name));
   const configured = reports.find((report) => report.configured);
-  output.result({ backends: reports }, () => textOf(reports));
+  const cgroups = ownCgroup();
+  output.result({ backends: reports, cgroups }, () => `${textOf(reports)}\n${textOfCgroups(cgroups)}`);
   return configured?.works ? 0 : 1;
 }
 
@@ -55,6 +57,11 @@ function notesOn(name: SandboxBackendName): string[] {
   if (name === 'process') return ['isolates nothing: for tasks and models you trust, and never by itself'];
   const missing = name === 'apptainer' ? missingForImages() : [];
   return missing.length > 0 ? [`for SIF images: ${missing.join(', ')}`] : [];
+}
+
+function textOfCgroups(cgroups: CgroupRoot): string {
+  if (cgroups.folder !== null) return `cgroups: hold limits below ${cgroups.folder}`;
+  return `cgroups: not used, limits are held by watching and rlimits: ${cgroups.why}`;
 }
 
 function textOf(reports: readonly BackendReport[]): string {

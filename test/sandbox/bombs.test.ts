@@ -48,6 +48,13 @@ const BOMBS: Bomb[] = [
     limit: 'memory',
   },
   {
+    name: 'memory, asked for at once',
+    limits: { memoryBytes: 64 * MIB },
+    script: python('x = bytearray(20 << 30)'),
+    limit: 'memory',
+    output: /MemoryError/,
+  },
+  {
     name: 'segments of shared memory that nobody has attached',
     limits: { memoryBytes: 64 * MIB },
     script: python(`${SEGMENT}\nimport time\nwhile True: segment(8); time.sleep(0.01)`),
@@ -65,6 +72,12 @@ const BOMBS: Bomb[] = [
     name: 'disk',
     limits: { diskBytes: 32 * MIB },
     script: 'while :; do head -c 1M /dev/zero >> big || exit 9; sleep 0.005; done',
+    limit: 'disk',
+  },
+  {
+    name: 'one large file',
+    limits: { fileBytes: 100_000 },
+    script: 'exec dd if=/dev/zero of=/workspace/big bs=64k count=10',
     limit: 'disk',
   },
   { name: 'output', limits: { outputBytes: 2 * MIB }, script: 'yes', limit: 'output' },

@@ -14,10 +14,12 @@ import type {
 import { AUDIT_TIMES, Audit } from './audit.ts';
 import type { Backend, Handle } from './backends/backend.ts';
 import { makeBackend } from './backends/choose.ts';
+import { inCgroups } from './backends/in-cgroups.ts';
 import { Fences } from './fences.ts';
 import { type AttemptId, Attempts, refuse } from './ledger/attempts.ts';
 import { Ledger } from './ledger/ledger.ts';
 import { clearLeftOvers, recordAnchors, removeTree, takeOwnership } from './left-overs.ts';
+import { divideCgroup, ownCgroup } from './limits/cgroup.ts';
 import type { SandboxHostOptions } from './options.ts';
 import { type HostPaths, hostPaths, sandboxPrefix } from './paths.ts';
 import { Sandbox } from './sandbox.ts';
@@ -67,7 +69,7 @@ export class SandboxHost {
       }
       const cleared = await clearLeftOvers(paths.sandboxes);
       if (cleared.sandboxes > 0) options.logger.warn(cleared, 'cleared what an earlier sandbox host left');
-      const backend = makeBackend(options, paths);
+      const backend = await withCgroups(makeBackend(options, paths), paths, options.logger);
       const probe = await backend.probe();
       if (!probe.works) throw new RolloutError('SandboxUnavailable', probe.why);
       return new SandboxHost(options, paths, backend);
@@ -201,4 +203,21 @@ export class SandboxHost {
     this.turns.set(rolloutId, settled);
     return result;
   }
+}
+
+/** The backend, with cgroups where they have been handed to this process. */
+async function withCgroups(
+  backend: Backend,
+  paths: HostPaths,
+  logger: SandboxHostOptions['logger'],
+): Promise<Backend> {
+  const cgroups = ownCgroup();
+  if (cgroups.folder === null) return backend;
+  try {
+    await divideCgroup(cgroups.folder, sandboxPrefix(paths.root));
+  } catch (error) {
+    logger.warn({ problem: messageOf(error) }, 'limits are held without cgroups');
+    return backend;
+  }
+  return inCgroups(backend, cgroups.folder, logger);
 }

@@ -12,6 +12,7 @@ import type { Backend, Handle } from './backends/backend.ts';
 import type { AttemptId } from './ledger/attempts.ts';
 import type { Ledger } from './ledger/ledger.ts';
 import { removeTree } from './left-overs.ts';
+import { limitOfWords } from './limits/signals.ts';
 import { Supervisor } from './limits/supervisor.ts';
 import { fileName } from './paths.ts';
 import { execute, type OneOff } from './programs/exec.ts';
@@ -102,12 +103,9 @@ export class Sandbox {
     const signal = AbortSignal.any([caller, this.programs.signal]);
     const cwd = program.cwd ?? this.parts.handle.workspace;
     const { end, limit } = await this.watched(execute(this.parts, { ...program, cwd, signal }));
-    return {
-      ...end,
-      limit: end.limit ?? limit,
-      stdout: end.stdout.finish(),
-      stderr: end.stderr.finish(),
-    } satisfies ExecResult;
+    const [stdout, stderr] = [end.stdout.finish(), end.stderr.finish()];
+    const named = end.limit ?? limit ?? limitOfWords(end.exitCode, stderr.text);
+    return { ...end, limit: named, stdout, stderr } satisfies ExecResult;
   }
 
   /** A call id that runs or has run gives its own result, whatever the command. */
@@ -117,7 +115,7 @@ export class Sandbox {
     if (known) return known;
     const result = this.watched(this.shell(name).run(command)).then(({ end, limit }) => ({
       ...end,
-      limit: end.limit ?? limit,
+      limit: end.limit ?? limit ?? limitOfWords(end.exitCode, end.output.text),
     }));
     this.calls.set(callId, result);
     // A call that could not be run may be asked for again.

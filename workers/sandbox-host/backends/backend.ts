@@ -1,4 +1,5 @@
 import type { SandboxBackendName, SandboxSpec } from '../../../contracts/sandbox.ts';
+import type { SandboxCgroup } from '../limits/cgroup.ts';
 import type { ProcessInfo } from '../processes.ts';
 
 /** What a backend keeps apart, for people. */
@@ -40,6 +41,8 @@ export interface Handle {
   readonly proc?: string;
   /** The file systems that take memory, as the host reaches them. */
   readonly memoryFolders?: readonly string[];
+  /** Where there are cgroups. */
+  readonly cgroup?: SandboxCgroup;
   /** Resolves when the sandbox's first process has ended, for whatever reason, with what is known. */
   readonly ended: Promise<string>;
 }

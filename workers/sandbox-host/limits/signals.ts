@@ -13,3 +13,13 @@ export function limitOfStatus(status: number | null): LimitHit | null {
 export function limitOfSignal(name: string | null): LimitHit | null {
   return (name !== null && SIGNALS[NUMBERS[name] ?? 0]) || null;
 }
+
+/** What programs say that were refused memory: Python, C++, and whoever asks the C library. */
+const REFUSED = /\bMemoryError\b|\bstd::bad_alloc\b|Cannot allocate memory/;
+/** Characters at the end of what was printed in which that is looked for. */
+const LAST_WORDS = 2000;
+
+/** The limit that a program which failed tells of in its last words. */
+export function limitOfWords(exitCode: number | null, text: string): LimitHit | null {
+  return exitCode !== 0 && REFUSED.test(text.slice(-LAST_WORDS)) ? 'memory' : null;
+}

@@ -77,12 +77,25 @@ export class Supervisor {
       this.schedule();
     }
     this.ranSinceCount = true;
+    const before = this.refusals();
     return (failed) => {
+      for (const [limit, count] of Object.entries(this.refusals()) as [LimitHit, number][]) {
+        if (count > (before[limit] ?? 0)) this.hits.record(limit);
+      }
       if (--this.commands === 0) this.memory.end();
       if ((failed || performance.now() - started > SHORT_MS) && folderIsFull(this.options.handle))
         this.hits.record('disk');
       return this.hits.since(started);
     };
+  }
+
+  /** What the kernel has refused, where cgroups count it. */
+  private refusals(): Partial<Record<LimitHit, number>> {
+    try {
+      return this.options.handle.cgroup?.refusals() ?? {};
+    } catch {
+      return {}; // the sandbox has just ended
+    }
   }
 
   stop(): void {

@@ -1,0 +1,96 @@
+import assert from 'node:assert/strict';
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import test from 'node:test';
+import { pino } from 'pino';
+import { SandboxSpec } from '../../contracts/sandbox.ts';
+import { inCgroups } from '../../workers/sandbox-host/backends/in-cgroups.ts';
+import { ProcessBackend } from '../../workers/sandbox-host/backends/process.ts';
+import { divideCgroup, findCgroup, SandboxCgroup } from '../../workers/sandbox-host/limits/cgroup.ts';
+import { Supervisor } from '../../workers/sandbox-host/limits/supervisor.ts';
+import { temporaryFolder } from './support.ts';
+
+/** Files as a cgroup's, in a plain folder: the tests' machines have none with controllers. */
+function makeGroup(folder: string, controllers = 'cpuset cpu io memory pids'): string {
+  mkdirSync(folder, { recursive: true });
+  const files = { controllers, procs: '', subtree_control: '', events: 'populated 1\n' };
+  for (const [name, text] of Object.entries(files)) writeFileSync(path.join(folder, `cgroup.${name}`), text);
+  return folder;
+}
+
+const read = (...parts: string[]) => readFileSync(path.join(...parts), 'utf8');
+
+test('a cgroup is used only if it has been handed to us, and else it is said why', (t) => {
+  const place = temporaryFolder(t);
+  const unit = 'user.slice/user-1000.slice/user@1000.service/app.slice/run-u7.scope';
+  const own = makeGroup(path.join(place, unit));
+  const mount = (root = '/') =>
+    `25 1 0:22 / / rw - ext4 x rw\n31 25 0:27 ${root} ${place} rw - cgroup2 cgroup2 rw\n`;
+  const find = (membership: string, mountinfo = mount(), delegated: unknown = true) =>
+    findCgroup(membership, mountinfo, (...asked) => {
+      assert.deepEqual(asked, ['run-u7.scope', true]);
+      return delegated === true;
+    });
+  assert.deepEqual(find(`1:name=systemd:/x\n0::/${unit}\n`), { folder: own });
+  assert.match(JSON.stringify(find(`0::/${unit}`, mount(), false)), /has not been delegated: .*Delegate=yes/);
+  assert.match(JSON.stringify(find('4:memory:/x\n')), /there is no cgroup v2 here/);
+  assert.match(JSON.stringify(find(`0::/${unit}`, '25 1 0:22 / / rw - ext4 x rw')), /no cgroup v2/);
+  assert.match(JSON.stringify(find('0::/nowhere')), /not this user's to divide: ENOENT/);
+  writeFileSync(path.join(own, 'cgroup.controllers'), 'cpu pids');
+  assert.match(JSON.stringify(find(`0::/${unit}`)), /has no controller for memory/);
+  // A container's root, by name or by what is mounted; the machine's own has no events.
+  makeGroup(place);
+  assert.deepEqual(find('0::/\n'), { folder: place });
+  assert.deepEqual(
+    findCgroup('0::/docker/1\n', mount('/docker/1'), () => true),
+    { folder: place },
+  );
+  rmSync(path.join(place, 'cgroup.events'));
+  assert.match(JSON.stringify(find('0::/\n')), /is the machine's/);
+});
+
+test('limits are written, processes put in, and what the kernel refused is named', async (t) => {
+  const folder = makeGroup(temporaryFolder(t));
+  writeFileSync(path.join(folder, 'cgroup.procs'), '12\n');
+  await divideCgroup(folder, 'sb-1-');
+  assert.equal(read(folder, 'host', 'cgroup.procs'), '12');
+  assert.equal(read(folder, 'cgroup.subtree_control'), '+memory +pids +cpu');
+
+  const [workspaceDir, controlDir] = [path.join(folder, 'w'), path.join(folder, 'c')];
+  mkdirSync(workspaceDir);
+  const logger = pino({ level: 'silent' });
+  const backend = inCgroups(new ProcessBackend(), folder, logger);
+  assert.match(backend.guarantees.limits, /by cgroups below/);
+  const spec = SandboxSpec.parse({ limits: { memoryBytes: 1000, processes: 9 } });
+  const handle = await backend.create({ sandboxId: 'sb-1-a', workspaceDir, controlDir, spec });
+  const group = path.join(folder, 'sb-1-a');
+  t.after(async () => {
+    rmSync(group, { recursive: true, force: true }); // files of a real one go with it
+    await backend.destroy(handle);
+  });
+  assert.deepEqual(
+    ['memory.max', 'pids.max', 'cgroup.procs'].map((name) => read(group, name)),
+    ['1000', '10', String(handle.anchors[0]?.pid)],
+  );
+  const program = { argv: ['true'], cwd: '/', environment: {} };
+  assert.deepEqual(backend.enter(handle, program).args.slice(2, 4), ['join', group]);
+
+  const refused = (memory: number, pids: number) => {
+    writeFileSync(path.join(group, 'memory.events'), `low 0\noom 9\noom_kill ${memory}\n`);
+    writeFileSync(path.join(group, 'pids.events'), `max ${pids}\n`);
+  };
+  refused(1, 0);
+  const shells = () => new Set<number>();
+  const supervisor = new Supervisor({ backend, handle, workspaceDir, shells, logger });
+  t.after(() => supervisor.stop());
+  assert.equal(supervisor.begin()(false), null);
+  const ends = [supervisor.begin(), supervisor.begin()];
+  refused(2, 0);
+  assert.equal(ends[0]?.(true), 'memory');
+  refused(2, 3);
+  assert.equal(ends[1]?.(true), 'processes');
+});
+
+test('a cgroup that is gone is no error', async (t) => {
+  await new SandboxCgroup(temporaryFolder(t), 'none').remove();
+});

@@ -1,0 +1,142 @@
+import { execFileSync } from 'node:child_process';
+import {
+  accessSync,
+  constants,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmdirSync,
+  writeFileSync,
+} from 'node:fs';
+import path from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { messageOf } from '../../../contracts/failures.ts';
+import type { LimitHit, SandboxLimits } from '../../../contracts/sandbox.ts';
+
+/** Controllers that a folder must offer; processor time is shared fairly too where there is one for it. */
+const NEEDED = ['memory', 'pids'];
+const WANTED = [...NEEDED, 'cpu'];
+/** Child that takes the processes which are in the folder: one with children that have limits may hold none. */
+const LEAF = 'host';
+/** Milliseconds that killed processes may take to be gone. */
+const DEATH_MS = 1000;
+
+/** A cgroup v2 folder below which this process may make others, or why there is none. */
+export type CgroupRoot = { readonly folder: string } | { readonly folder: null; readonly why: string };
+
+/** Whether systemd says of a unit that its cgroups are its own to divide (Delegate= of systemd.resource-control(5)). */
+export type IsDelegated = (unit: string, ofUser: boolean) => boolean;
+
+/**
+ * Finds the cgroup of this process from the texts of /proc/self/cgroup and /proc/self/mountinfo (cgroups(7)), and
+ * whether it has been handed to us: a delegated unit of systemd, or the root of a container's. Reads only.
+ */
+export function findCgroup(membership: string, mountinfo: string, isDelegated: IsDelegated): CgroupRoot {
+  const no = (why: string): CgroupRoot => ({ folder: null, why });
+  const own = /^0::(\/.*)$/m.exec(membership)?.[1];
+  const mount = mountinfo.split('\n').find((line) => line.includes(' - cgroup2 '));
+  const [, , , root = '/', place = ''] = mount?.split(' ') ?? [];
+  if (own === undefined || place === '') return no('there is no cgroup v2 here');
+  const below = path.relative(root, own);
+  const folder = path.join(place, below);
+  const unit = own.split('/').findLast((name) => /\.(service|scope)$/.test(name));
+  try {
+    const offered = words(path.join(folder, 'cgroup.controllers'));
+    const missing = NEEDED.filter((name) => !offered.includes(name));
+    if (missing.length > 0) return no(`${folder} has no controller for ${missing.join(' and ')}`);
+    if (below === '' && !existsSync(path.join(folder, 'cgroup.events')))
+      return no(`${folder} is the machine's`);
+    for (const name of ['', 'cgroup.procs', 'cgroup.subtree_control']) {
+      accessSync(path.join(folder, name), constants.W_OK);
+    }
+    if (below !== '' && (unit === undefined || !isDelegated(unit, own.includes('/user@')))) {
+      return no(
+        `${folder} has not been delegated: start the host by systemd-run --user --scope -p Delegate=yes`,
+      );
+    }
+    return { folder };
+  } catch (error) {
+    return no(`${folder} is not this user's to divide: ${messageOf(error)}`);
+  }
+}
+
+/** {@link findCgroup} for this very process. */
+export function ownCgroup(): CgroupRoot {
+  const read = (name: string): string => readFileSync(`/proc/self/${name}`, 'utf8');
+  const isDelegated: IsDelegated = (unit, ofUser) => {
+    const args = [...(ofUser ? ['--user'] : []), 'show', '--property=Delegate', '--value', unit];
+    return execFileSync('systemctl', args, { encoding: 'utf8', timeout: 5000 }).trim() === 'yes';
+  };
+  return findCgroup(read('cgroup'), read('mountinfo'), isDelegated);
+}
+
+/** Makes `folder` one to make cgroups of sandboxes in; those of an earlier host, whose names begin so, go. */
+export async function divideCgroup(folder: string, prefix: string): Promise<void> {
+  for (const name of readdirSync(folder)) {
+    if (name.startsWith(prefix)) await new SandboxCgroup(folder, name).remove();
+  }
+  mkdirSync(path.join(folder, LEAF), { recursive: true });
+  for (const pid of words(path.join(folder, 'cgroup.procs'))) {
+    writeFileSync(path.join(folder, LEAF, 'cgroup.procs'), pid);
+  }
+  const offered = words(path.join(folder, 'cgroup.controllers'));
+  const enabled = WANTED.filter((name) => offered.includes(name)).map((name) => `+${name}`);
+  writeFileSync(path.join(folder, 'cgroup.subtree_control'), enabled.join(' '));
+}
+
+/** The cgroup of one sandbox. */
+export class SandboxCgroup {
+  readonly folder: string;
+
+  constructor(parent: string, sandboxId: string) {
+    this.folder = path.join(parent, sandboxId);
+  }
+
+  /** `extra`: processes that hold it up, which count too. */
+  create({ memoryBytes, processes }: SandboxLimits, extra: number): void {
+    mkdirSync(this.folder);
+    this.set('memory.max', String(memoryBytes));
+    if (existsSync(path.join(this.folder, 'memory.swap.max'))) this.set('memory.swap.max', '0');
+    this.set('pids.max', String(processes + extra));
+  }
+
+  add(pid: number): void {
+    this.set('cgroup.procs', String(pid));
+  }
+
+  /** How often the kernel has refused something here, by limit. */
+  refusals(): Partial<Record<LimitHit, number>> {
+    return { memory: this.count('memory.events', 'oom_kill'), processes: this.count('pids.events', 'max') };
+  }
+
+  /** Kills what is in it, and removes it when that is gone; if it does not go, the next host removes it. */
+  async remove(): Promise<void> {
+    const deadline = performance.now() + DEATH_MS;
+    for (;;) {
+      try {
+        this.set('cgroup.kill', '1');
+        return rmdirSync(this.folder);
+      } catch (error) {
+        const { code } = error as NodeJS.ErrnoException;
+        if (code === 'ENOENT') return;
+        if (code !== 'EBUSY') throw error;
+        if (performance.now() > deadline) return;
+      }
+      await delay(5);
+    }
+  }
+
+  private set(name: string, value: string): void {
+    writeFileSync(path.join(this.folder, name), value);
+  }
+
+  private count(file: string, name: string): number {
+    const text = readFileSync(path.join(this.folder, file), 'latin1');
+    return Number(new RegExp(`^${name} ([0-9]+)$`, 'm').exec(text)?.[1] ?? 0);
+  }
+}
+
+function words(file: string): string[] {
+  return readFileSync(file, 'latin1').split(/\s+/).filter(Boolean);
+}
