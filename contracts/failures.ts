@@ -52,6 +52,12 @@ export const FAILURES = {
     retry: 'never',
     advice: 'The image could not be built: the last lines of the message are the builder’s own.',
   },
+  ProgramMissing: {
+    stage: 'any',
+    cause: 'infrastructure',
+    retry: 'never',
+    advice: 'Install the named program on the sandbox host, below /usr: it takes diffs or snapshots.',
+  },
   SandboxFailed: {
     stage: 'any',
     cause: 'infrastructure',

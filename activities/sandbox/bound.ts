@@ -1,4 +1,5 @@
 import type { ExecRequest, ExecResult, ShellRequest, ShellResult } from '../../contracts/sandbox.ts';
+import type { DiffWorkspace, WorkspaceDiff } from '../../contracts/workspace.ts';
 import type { SandboxClient } from './client.ts';
 
 /** A sandbox as one holder of its fence sees it: no ids, no fences, only what can be done in it. */
@@ -10,6 +11,10 @@ export interface BoundSandbox {
   shell(name: string, request: Omit<ShellRequest, 'fence'>): Promise<ShellResult>;
   writeFile(path: string, content: string | Uint8Array, mode?: number): Promise<void>;
   readFile(path: string, maxBytes?: number): Promise<Buffer>;
+  /** Later diffs compare with the workspace as it is now. */
+  markStart(): Promise<void>;
+  /** What is not as it was at the start. */
+  diff(request?: Omit<DiffWorkspace, 'fence'>): Promise<WorkspaceDiff>;
 }
 
 /** Binds a client to one sandbox and fence. */
@@ -33,5 +38,9 @@ export function bindSandbox(
       const file = await client.readFile(sandboxId, { fence, path, maxBytes }, signal);
       return Buffer.from(file.content, 'base64');
     },
+    markStart: async () => {
+      await client.markStart(sandboxId, { fence }, signal);
+    },
+    diff: (request = {}) => client.diff(sandboxId, { ...request, fence }, signal),
   };
 }

@@ -24,6 +24,16 @@ import {
   WatchEvent,
   type WriteFile,
 } from '../../contracts/sandbox.ts';
+import {
+  type DiffWorkspace,
+  type MarkStart,
+  RestoredWorkspace,
+  type RestoreWorkspace,
+  type SnapshotWorkspace,
+  StartMark,
+  WorkspaceDiff,
+  WorkspaceSnapshot,
+} from '../../contracts/workspace.ts';
 
 /** Shorter than the host keeps an idle connection. */
 const KEEP_ALIVE_MS = 60_000;
@@ -112,6 +122,26 @@ export class SandboxClient {
   /** @throws RolloutError HandlerFailed with the system's words when the sandbox refuses */
   readFile(sandboxId: string, request: ReadFile, signal?: AbortSignal): Promise<z.infer<typeof FileContent>> {
     return this.call(FileContent, 'POST', `${at(sandboxId)}/files/read`, request, signal);
+  }
+
+  /** Diffs compare with the workspace as it is now. */
+  markStart(sandboxId: string, request: MarkStart, signal?: AbortSignal): Promise<StartMark> {
+    return this.call(StartMark, 'POST', `${at(sandboxId)}/workspace/start`, request, signal);
+  }
+
+  /** What is not as it was at the start. */
+  diff(sandboxId: string, request: DiffWorkspace, signal?: AbortSignal): Promise<WorkspaceDiff> {
+    return this.call(WorkspaceDiff, 'POST', `${at(sandboxId)}/workspace/diff`, request, signal);
+  }
+
+  /** Writes workspace and start to a file of the host. */
+  snapshot(sandboxId: string, request: SnapshotWorkspace, signal?: AbortSignal): Promise<WorkspaceSnapshot> {
+    return this.call(WorkspaceSnapshot, 'POST', `${at(sandboxId)}/workspace/snapshot`, request, signal);
+  }
+
+  /** Fills the empty workspace of a fresh sandbox from a snapshot. */
+  restore(sandboxId: string, request: RestoreWorkspace, signal?: AbortSignal): Promise<RestoredWorkspace> {
+    return this.call(RestoredWorkspace, 'POST', `${at(sandboxId)}/workspace/restore`, request, signal);
   }
 
   /** On disk when this resolves. The same record again is fine. */

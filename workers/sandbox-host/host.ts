@@ -23,6 +23,7 @@ import { divideCgroup, ownCgroup } from './limits/cgroup.ts';
 import type { SandboxHostOptions } from './options.ts';
 import { type HostPaths, hostPaths, sandboxPrefix } from './paths.ts';
 import { Sandbox } from './sandbox.ts';
+import { SideSandboxes } from './workspace/side-sandbox.ts';
 
 /** The sandboxes of one machine. Knows nothing of how it is called. */
 export class SandboxHost {
@@ -30,6 +31,7 @@ export class SandboxHost {
   readonly paths: HostPaths;
   private readonly backend: Backend;
   private readonly fences: Fences;
+  private readonly side: SideSandboxes;
   /** Looks for what rollouts left behind, by itself or when asked. */
   readonly audit: Audit;
   private readonly sandboxes = new Map<string, Sandbox>();
@@ -44,6 +46,9 @@ export class SandboxHost {
     this.paths = paths;
     this.backend = backend;
     this.fences = new Fences(paths.epoch);
+    this.side = new SideSandboxes({
+      ...{ backend, folder: paths.sandboxes, prefix: sandboxPrefix(paths.root), logger: options.logger },
+    });
     this.audit = new Audit({
       isOpen: options.isOpen ?? (async () => 'unknown'),
       times: { ...AUDIT_TIMES, ...options.audit },
@@ -177,9 +182,9 @@ export class SandboxHost {
       await recordAnchors(folder, handle.anchors);
       const ledger = await opening;
       const { rolloutId } = request;
-      const { backend } = this;
+      const { backend, side } = this;
       const { logger } = this.options;
-      const parts = { rolloutId, attempt, host, backend, handle, ledger, logger };
+      const parts = { rolloutId, attempt, host, backend, handle, ledger, side, logger };
       return new Sandbox({ ...parts, folder, workspaceDir, controlDir });
     } catch (error) {
       if (handle) await this.backend.destroy(handle);

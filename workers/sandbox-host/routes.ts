@@ -13,6 +13,7 @@ import {
   ShellRequest,
   WriteFile,
 } from '../../contracts/sandbox.ts';
+import { DiffWorkspace, MarkStart, RestoreWorkspace, SnapshotWorkspace } from '../../contracts/workspace.ts';
 import type { SandboxHost } from './host.ts';
 
 /** How often a watch that has nothing to say shows that the host lives, in milliseconds. */
@@ -90,6 +91,23 @@ export function addRoutes(server: FastifyInstance, host: SandboxHost): void {
     const { fence, ...file } = parse(ReadFile, request.body);
     const { content, totalBytes } = await sandboxOf(request).readFile(fence, file);
     return { content: content.toString('base64'), totalBytes };
+  });
+
+  server.post('/v1/sandboxes/:id/workspace/start', (request) => {
+    const { fence, ...asked } = parse(MarkStart, request.body);
+    return sandboxOf(request).onWorkspace(fence, (workspace, signal) => workspace.markStart(asked, signal));
+  });
+  server.post('/v1/sandboxes/:id/workspace/diff', (request) => {
+    const { fence, ...asked } = parse(DiffWorkspace, request.body);
+    return sandboxOf(request).onWorkspace(fence, (workspace, signal) => workspace.diff(asked, signal));
+  });
+  server.post('/v1/sandboxes/:id/workspace/snapshot', (request) => {
+    const { fence, ...asked } = parse(SnapshotWorkspace, request.body);
+    return sandboxOf(request).onWorkspace(fence, (workspace, signal) => workspace.snapshot(asked, signal));
+  });
+  server.post('/v1/sandboxes/:id/workspace/restore', (request) => {
+    const { fence, ...asked } = parse(RestoreWorkspace, request.body);
+    return sandboxOf(request).onWorkspace(fence, (workspace, signal) => workspace.restore(asked, signal));
   });
 
   server.post('/v1/sandboxes/:id/ledger', async (request) => {

@@ -20,6 +20,8 @@ import { readFile, writeFile } from './programs/files.ts';
 import { within } from './shells/bash.ts';
 import { Shell, type ShellCommand } from './shells/shell.ts';
 import { type Watcher, Watchers } from './watchers.ts';
+import type { SideSandboxes } from './workspace/side-sandbox.ts';
+import { Workspace } from './workspace/workspace.ts';
 
 /** Milliseconds by which the news of a sandbox's death may come after its first effects. */
 const DEATH_NOTICE_MS = 500;
@@ -32,6 +34,7 @@ export interface SandboxParts {
   readonly backend: Backend;
   readonly handle: Handle;
   readonly ledger: Ledger;
+  readonly side: SideSandboxes;
   /** Host folder of this sandbox alone, removed with it. */
   readonly folder: string;
   readonly workspaceDir: string;
@@ -49,6 +52,7 @@ export class Sandbox {
   /** By call id, kept until release: a call asked for again runs once. */
   private readonly calls = new Map<string, Promise<ShellResult>>();
   private readonly supervisor: Supervisor;
+  private readonly workspace: Workspace;
   private programs = new AbortController();
   private fence = 0;
   /** The holder's entry into the run stage, and the last one that is to pause. */
@@ -65,6 +69,7 @@ export class Sandbox {
     this.attempt = parts.attempt;
     const shells = () => new Set([...this.shells.values()].flatMap((shell) => shell.ownProcesses));
     this.supervisor = new Supervisor({ ...parts, shells });
+    this.workspace = new Workspace(parts.side, parts.workspaceDir, parts.backend.ownerUid);
     parts.handle.ended.then((message) => this.onEnded(message));
   }
 
@@ -145,6 +150,12 @@ export class Sandbox {
     return this.alive(readFile(this.parts, file, this.programs.signal));
   }
 
+  /** Does something with the workspace as a whole. */
+  onWorkspace<T>(fence: number, work: (workspace: Workspace, signal: AbortSignal) => Promise<T>): Promise<T> {
+    this.check(fence);
+    return this.alive(work(this.workspace, this.programs.signal));
+  }
+
   appendLedger(fence: number, seq: number, record: unknown): Promise<void> {
     return this.parts.ledger.append(seq, fence, record, () => this.check(fence));
   }
@@ -218,6 +229,7 @@ export class Sandbox {
     await Promise.all([...this.shells.values()].map((shell) => shell.close()));
     this.stopPrograms();
     await Promise.allSettled(this.calls.values()); // their callers have the errors
+    await this.workspace.idle();
     await removeTree(folder);
     await ledger.close();
     return count;

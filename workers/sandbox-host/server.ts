@@ -15,10 +15,13 @@ const KEEP_ALIVE_MS = 10 * 60_000;
 const STATUS: Partial<Record<FailureType, number>> = {
   InvalidRequest: 400,
   FenceRefused: 409,
+  StoreCorrupt: 409,
   SandboxLost: 410,
   HandlerFailed: 422,
   SandboxFailed: 503,
+  ProgramMissing: 501,
   LedgerFailed: 507,
+  StoreFailed: 507,
 };
 
 /** A sandbox host that answers on its socket. */

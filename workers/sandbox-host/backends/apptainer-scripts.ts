@@ -1,6 +1,8 @@
 import { RolloutError } from '../../../contracts/failures.ts';
 import { LOADER } from './apptainer-shared.ts';
+import type { Program } from './backend.ts';
 import { CLOSE_DESCRIPTORS } from './launcher.ts';
+import { withoutPrivileges } from './namespaces.ts';
 
 /** Where the host's tools are inside. */
 export const TOOLS = '/run/rollout-tools';
@@ -10,11 +12,10 @@ export function tool(name: string, ...args: string[]): string[] {
   return [`${TOOLS}/${LOADER}`, '--inhibit-cache', '--library-path', TOOLS, `${TOOLS}/${name}`, ...args];
 }
 
-/** Gives up every privilege that the sandbox's user namespace lends. */
-export const DROP_PRIVILEGES = tool(
-  'setpriv',
-  ...['--no-new-privs', '--bounding-set=-all', '--inh-caps=-all', '--ambient-caps=-all', '--'],
-);
+/** The beginning of an argv whose rest has no privilege of the sandbox's user namespace, as `program` says. */
+export function dropPrivileges(program: Pick<Program, 'overModes'> = {}): string[] {
+  return tool('setpriv', ...withoutPrivileges(program), '--');
+}
 
 /**
  * File descriptors of the first process, by which the host finds folders of the sandbox: it cannot go through the
@@ -62,7 +63,7 @@ cd /tmp
 exec ${HELD.proc}</proc
 [ ! -d /dev/shm ] || exec ${HELD.shm}</dev/shm
 [ -z "\${topmost[$2]}" ] || exec ${HELD.home}<"$2"
-exec -c ${DROP_PRIVILEGES.join(' ')} /bin/bash --norc --noprofile -c \\
+exec -c ${dropPrivileges().join(' ')} /bin/bash --norc --noprofile -c \\
   'printf "\\0ready\\n"; exec >/dev/null 2>&1; read -r _'`;
 
 /** The argv of the first process. */

@@ -5,10 +5,10 @@ import { promisify } from 'node:util';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
 import { SandboxSpec, WORKSPACE } from '../../../contracts/sandbox.ts';
 import { type ProcessInfo, signal } from '../processes.ts';
-import { DROP_PRIVILEGES, firstProcess, HELD, SUPERVISE, TOOLS } from './apptainer-scripts.ts';
+import { dropPrivileges, firstProcess, HELD, SUPERVISE, TOOLS } from './apptainer-scripts.ts';
 import { type ApptainerShared, hostFolders, writeApptainerShared } from './apptainer-shared.ts';
 import { isAlive, type Started, startApptainer, untilGone } from './apptainer-start.ts';
-import type { Backend, Creation, Entry, Handle, Probe, Program } from './backend.ts';
+import type { Backend, Creation, Entry, Handle, Mount, Probe, Program } from './backend.ts';
 import { programEnvironment } from './environment.ts';
 import { launch } from './launcher.ts';
 import {
@@ -29,13 +29,6 @@ const HOME = '/root';
 
 /** Files of /etc that show nothing of the host, whatever the image has there. The last loads code into the tools. */
 const EMPTY_FILES = ['/etc/resolv.conf', '/etc/ld.so.preload'];
-
-/** A folder or file of the host, shown inside. */
-interface Mount {
-  readonly source: string;
-  readonly target: string;
-  readonly writable?: boolean;
-}
 
 type Sandbox = Namespaced & Started;
 
@@ -99,7 +92,7 @@ export class ApptainerBackend implements Backend {
     if (this.ownerUid !== null) {
       for (const folder of [creation.workspaceDir, home]) chownSync(folder, this.ownerUid, this.ownerUid);
     }
-    const image = spec.image ?? this.options.image;
+    const image = creation.hostPrograms ? undefined : (spec.image ?? this.options.image);
     const mounts: Mount[] = [
       { source: creation.workspaceDir, target: WORKSPACE, writable: true },
       { source: creation.controlDir, target: CONTROL },
@@ -107,6 +100,7 @@ export class ApptainerBackend implements Backend {
       ...(image === undefined ? this.hostMounts() : []),
       ...EMPTY_FILES.map((target) => ({ source: shared.empty, target })),
       ...spec.binds,
+      ...(creation.mounts ?? []),
     ];
     const argv = this.argv(
       image ?? shared.hostRoot,
@@ -131,7 +125,7 @@ export class ApptainerBackend implements Backend {
     const [file, ...args] = [
       ...asUser(this.ownerUid),
       ...enterNamespaces(handle as Sandbox),
-      ...DROP_PRIVILEGES,
+      ...dropPrivileges(program),
       ...launch(inner, program.cwd, { ...spec.limits, processes: spec.limits.processes + tasksOutside }),
     ];
     const env = Object.fromEntries(Object.entries(all).filter(([name]) => !LOADER_VARIABLE.test(name)));

@@ -23,6 +23,17 @@ export interface Creation {
   /** Host folder whose files the agent can read but not write: how commands reach its shells. */
   readonly controlDir: string;
   readonly spec: SandboxSpec;
+  /** Further folders of the host, as the host itself wants them shown; `process` shows them where they are. */
+  readonly mounts?: readonly Mount[];
+  /** What runs inside are the host's own programs, whatever image is set. */
+  readonly hostPrograms?: boolean;
+}
+
+/** A folder or file of the host, shown inside. */
+export interface Mount {
+  readonly source: string;
+  readonly target: string;
+  readonly writable?: boolean;
 }
 
 /** A sandbox that runs. */
@@ -59,6 +70,8 @@ export interface Program {
   readonly argv: readonly string[];
   readonly cwd: string;
   readonly environment: Readonly<Record<string, string>>;
+  /** Modes of files do not keep it from reading, or from anything. Never for what an agent can reach into. */
+  readonly overModes?: 'read' | 'write';
 }
 
 /**

@@ -5,7 +5,7 @@ import type { Readable } from 'node:stream';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
 import { WORKSPACE } from '../../../contracts/sandbox.ts';
 import { type ProcessInfo, pidNamespace, processInfo, SANDBOX_VARIABLE, signal } from '../processes.ts';
-import type { Backend, Creation, Entry, Handle, Probe, Program } from './backend.ts';
+import type { Backend, Creation, Entry, Handle, Mount, Probe, Program } from './backend.ts';
 import { type BwrapProgram, prepareBwrap } from './bwrap-program.ts';
 import { programEnvironment } from './environment.ts';
 import { CLOSE_DESCRIPTORS, launch } from './launcher.ts';
@@ -16,6 +16,7 @@ import {
   killAllIn,
   type Namespaced,
   processesIn,
+  withoutPrivileges,
 } from './namespaces.ts';
 import { refuseImage } from './no-images.ts';
 import { asUser, SYSTEM_PATH, staged, UNPRIVILEGED_ID } from './staging.ts';
@@ -87,7 +88,11 @@ export class BubblewrapBackend implements Backend {
         target,
         '--ro-bind',
       ]),
-      ...spec.binds.map(({ source, target }): [string, string, '--ro-bind'] => [source, target, '--ro-bind']),
+      ...[...spec.binds, ...(creation.mounts ?? [])].map((mount: Mount): (typeof shown)[number] => [
+        mount.source,
+        mount.target,
+        mount.writable ? '--bind' : '--ro-bind',
+      ]),
     ];
     const missing = shown.find(([source]) => !existsSync(source));
     if (missing) throw new RolloutError('SandboxFailed', `${missing[0]} does not exist on this host`);
@@ -130,7 +135,7 @@ export class BubblewrapBackend implements Backend {
     const argv = [
       ...asUser(this.ownerUid),
       ...enterNamespaces(handle as Sandbox),
-      ...['/usr/bin/setpriv', '--no-new-privs', '--bounding-set=-all', '--inh-caps=-all'],
+      ...['/usr/bin/setpriv', ...withoutPrivileges(program), '--'],
       ...launch(program.argv, program.cwd, handle.spec.limits),
     ];
     const [file, ...args] = argv as [string, ...string[]];

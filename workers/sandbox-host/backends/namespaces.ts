@@ -1,6 +1,6 @@
 import { RolloutError } from '../../../contracts/failures.ts';
 import { type ProcessInfo, pidNamespace, processIds, processInfo } from '../processes.ts';
-import type { Backend, Entry, Handle } from './backend.ts';
+import type { Backend, Entry, Handle, Program } from './backend.ts';
 import { runQuietly } from './wait.ts';
 
 /** Milliseconds that killed processes may take to be gone. */
@@ -25,6 +25,13 @@ function entering({ first, sandboxId }: Namespaced, namespaces: readonly string[
     throw new RolloutError('SandboxLost', `sandbox ${sandboxId} has ended`);
   }
   return ['/usr/bin/nsenter', '-t', String(first.pid), ...namespaces, '--preserve-credentials', '--'];
+}
+
+/** Options of setpriv that give up every privilege which the sandbox's user namespace lends to a program. */
+export function withoutPrivileges({ overModes }: Pick<Program, 'overModes'>): string[] {
+  const kept = { read: ',+dac_read_search', write: ',+dac_override' };
+  const bounds = `-all${overModes ? kept[overModes] : ''}`;
+  return ['--no-new-privs', `--bounding-set=${bounds}`, '--inh-caps=-all', '--ambient-caps=-all'];
 }
 
 /**
