@@ -246,8 +246,9 @@ in"; mkdir empty; touch -d 2001-01-01 keep`,
       await box.release();
     });
 
-    await t.test('files that nobody may read, and paths too long for git, are no way out', async () => {
+    await t.test('files that nobody may read, and paths too long for git, are no way out', async (t) => {
       const box = await Box.create(client);
+      t.after(() => box.release()); // what is this deep, only the host removes
       const { sandboxId, fence } = box.info;
       await client.markStart(sandboxId, { fence });
       const long = 'd'.repeat(250);

@@ -47,6 +47,8 @@ files() {
   find . -mindepth 1 -maxdepth 15 "\${wanted[@]}" -printf '%P\\0'
   find . -mindepth 16 "\${wanted[@]}" -printf '%P\\0' | by_length "$scratch/omitted"
 }
+# As "big files" all go into one pack: a file for each takes ten times as long.
+add() { git -c core.bigFileThreshold=1 update-index -z --add "$@" --stdin; }
 cd "$GIT_WORK_TREE"
 `;
 
@@ -58,7 +60,7 @@ git config core.bare false
 mkdir -p "$GIT_DIR/info"
 echo '* -text -ident -filter !crlf !eol !diff !working-tree-encoding' > "$GIT_DIR/info/attributes"
 export GIT_INDEX_FILE=$root/start/index
-files | git update-index -z --add --stdin
+files | add
 tree=$(git write-tree)
 echo "$tree" > "$root/start/tree.new"
 mv -T -- "$root/start/tree.new" "$root/start/tree"
@@ -80,7 +82,7 @@ cp -p -- "$root/start/index" "$GIT_INDEX_FILE" # with its time, by which git kno
 files | sort -z > "$scratch/now"
 git ls-files -z | sort -z | comm -z -23 - "$scratch/now" > "$scratch/gone"
 git update-index -z --force-remove --stdin < "$scratch/gone"
-git update-index -z --add --replace --stdin < "$scratch/now"
+add --replace < "$scratch/now"
 paths=(":(top,literal)$folder")
 pattern=$(printf %s "$folder" | sed 's/[][*?\\\\]/\\\\&/g')
 for excluded; do paths+=(":(top,exclude,glob)\${pattern:+$pattern/}$excluded"); done
