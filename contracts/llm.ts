@@ -1,7 +1,10 @@
 import { z } from 'zod';
 
-/** Server dialects that this version speaks. */
-export const LlmDialectName = z.enum(['llama.cpp']);
+/**
+ * Server dialects that this version speaks. `prorl` is the token-level `/generate` that ProRL Agent's rollout
+ * workers call.
+ */
+export const LlmDialectName = z.enum(['llama.cpp', 'vllm', 'sglang', 'tensorrt-llm', 'prorl']);
 export type LlmDialectName = z.infer<typeof LlmDialectName>;
 
 /** One LLM server. */
@@ -15,6 +18,8 @@ export const LlmServer = z.object({
    * own are used, where it offers them.
    */
   tokenizer: z.string().min(1).optional(),
+  /** Context of one request in tokens, for servers that don't tell theirs. */
+  contextTokens: z.int().min(1).optional(),
 });
 export type LlmServer = z.infer<typeof LlmServer>;
 
@@ -33,9 +38,18 @@ export interface GenerateRequest {
   readonly stopIds?: readonly number[];
 }
 
+/** Tokens `[start, end)` of a turn that were sampled with weights of one version, as the server names it. */
+export interface VersionSpan {
+  readonly version: string;
+  readonly start: number;
+  readonly end: number;
+}
+
 /** What one turn sampled. `ids` and `logprobs` (natural log, of the distribution sampled from) align. */
 export interface Generated {
   readonly ids: number[];
   readonly logprobs: number[];
   readonly finish: FinishReason;
+  /** Where the server tells them: the versions of its weights that sampled the turn, without gaps. */
+  readonly versions?: readonly VersionSpan[];
 }

@@ -4,13 +4,36 @@ import type { ChatFormat, TextCodec } from './codec.ts';
 /** What a server says of its model, as far as it says it. */
 export interface ModelDescription {
   readonly model: string;
-  /** Tokens of context for one request. */
-  readonly contextTokens: number;
+  /** Tokens of context for one request; null where the server doesn't tell. */
+  readonly contextTokens: number | null;
   readonly vocabularySize: number | null;
   readonly parameterCount: number | null;
   readonly fileBytes: number | null;
   /** Null where the server doesn't show its chat template. */
   readonly format: ChatFormat | null;
+}
+
+/** Requests at a server, of all its callers. */
+export interface ServerLoad {
+  readonly running: number;
+  readonly waiting: number;
+}
+
+/** What can be done to a server that a trainer swaps weights on. */
+export interface ServerControl {
+  /**
+   * Lets no request go on: `abort` ends those under way, which return the tokens that they have with finish
+   * `abort`; `keep` leaves them standing still. New ones wait.
+   */
+  pause(mode: 'abort' | 'keep', signal: AbortSignal): Promise<void>;
+  resume(signal: AbortSignal): Promise<void>;
+  /**
+   * Loads the weights of a folder on the server's machine, names their version, and drops what was cached of
+   * older ones. @throws LlmRejected if they cannot be loaded.
+   */
+  loadWeights(weights: { folder: string; version: string }, signal: AbortSignal): Promise<void>;
+  /** The version of the weights, as it was named last. */
+  version(signal: AbortSignal): Promise<string>;
 }
 
 /**
@@ -37,8 +60,17 @@ export interface LlmDialect {
    */
   generate(request: GenerateRequest, signal: AbortSignal, onTokens?: OnTokens): Promise<Generated>;
   describe(signal: AbortSignal): Promise<ModelDescription>;
+  /**
+   * Ids of a text in which special tokens count, by the server's own tokenizer, to compare another one with it;
+   * null where the server has no such call.
+   */
+  encode(text: string, signal: AbortSignal): Promise<number[] | null>;
   /** Returns when the server is ready to generate. */
   health(signal: AbortSignal): Promise<void>;
+  /** Null where the server does not tell. */
+  load(signal: AbortSignal): Promise<ServerLoad | null>;
+  /** Null where the server has no such calls. */
+  readonly control: ServerControl | null;
   /** Closes the connections. */
   close(): Promise<void>;
 }

@@ -44,15 +44,29 @@ export class LlmHttp {
 
   /** The parsed JSON of an answer. Without a `body` the request is a GET. */
   async json(path: string, body: unknown, signal: AbortSignal): Promise<unknown> {
+    return parseJson(`${this.url}${path}`, await this.text(path, body, signal));
+  }
+
+  /** The text of an answer. Without a `body` the request is a GET. */
+  async text(path: string, body: unknown, signal: AbortSignal): Promise<string> {
     signal.throwIfAborted();
     try {
       const response = await this.#send(path, body, shared(signal), this.#timeouts.idleMs);
       const text = await response.body.text();
       refuseStatus(`${this.url}${path}`, response.statusCode, text);
-      return parseJson(`${this.url}${path}`, text);
+      return text;
     } catch (error) {
       signal.throwIfAborted();
       throw this.#unreachable(path, error);
+    }
+  }
+
+  /** Returns when the server answers at all, whatever it says. */
+  async reach(path: string, signal: AbortSignal): Promise<void> {
+    try {
+      await this.text(path, undefined, signal);
+    } catch (error) {
+      if (!(error instanceof HttpRefused)) throw error;
     }
   }
 
@@ -133,18 +147,29 @@ function refuseStatus(where: string, status: number, text: string): void {
   refuse(where, status, wordsOf(text));
 }
 
+/** An answer that is a refusal, with its HTTP status. */
+export class HttpRefused extends RolloutError {
+  readonly status: number;
+
+  constructor(where: string, status: number, words: string) {
+    // 408 and 429 mean "later", as does anything that went wrong inside the server.
+    const later = status >= 500 || status === 408 || status === 429;
+    super(later ? 'LlmUnreachable' : 'LlmRejected', `${where} answered ${status}: ${words}`);
+    this.status = status;
+  }
+}
+
 /** Throws the failure that an HTTP status (or the code within an error event) stands for. */
 export function refuse(where: string, status: number, words: string): never {
-  // 408 and 429 mean "later", as does anything that went wrong inside the server.
-  const later = status >= 500 || status === 408 || status === 429;
-  throw new RolloutError(later ? 'LlmUnreachable' : 'LlmRejected', `${where} answered ${status}: ${words}`);
+  throw new HttpRefused(where, status, words);
 }
 
 function wordsOf(text: string): string {
   try {
-    const { error } = JSON.parse(text) as { error?: { message?: unknown } | string };
-    if (typeof error === 'string') return error;
-    if (typeof error?.message === 'string') return error.message;
+    const body = JSON.parse(text) as Record<'error' | 'message' | 'detail', unknown>;
+    const inner = (body.error as { message?: unknown } | undefined)?.message;
+    const words = [body.error, inner, body.message, body.detail].find((value) => typeof value === 'string');
+    if (words !== undefined) return words as string;
   } catch {
     // Not JSON: the text itself is what the server said.
   }
@@ -169,4 +194,13 @@ async function* lines(body: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
     yield* parts;
   }
   // A stream that stops within a line was cut: the missing final event tells the reader.
+}
+
+/** Reads gauges from metrics in Prometheus' text form: the sum over all labels, 0 for one that isn't there. */
+export function gauges(text: string): (name: string) => number {
+  const lines = text.split('\n');
+  return (name) =>
+    lines
+      .filter((line) => line.startsWith(`${name} `) || line.startsWith(`${name}{`))
+      .reduce((sum, line) => sum + (Number(line.slice(line.lastIndexOf(' '))) || 0), 0);
 }

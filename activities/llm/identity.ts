@@ -4,7 +4,7 @@ import type { ChatCodec } from './codec.ts';
 import type { ModelDescription } from './dialect.ts';
 
 /** Encodes differently under tokenizers that differ in splitting, normalising, merges or special tokens. */
-const PROBE = [
+export const PROBE = [
   'The quick brown fox 0123456789, 3.14159 and 1e-7;\tor\r\n\r\n    return x != y ?? "z";',
   'naïve Å ﬁ ½ Straße İstanbul, Москва, 東京都, ภาษาไทย, العربية, 👩‍👩‍👧 🦙',
   '<|im_start|><|im_end|><s></s><bos><eos><|endoftext|><|eot_id|><think></think><tool_call>',

@@ -1,7 +1,5 @@
 import { z } from 'zod';
-import { RolloutError } from '../../contracts/failures.ts';
-
-const TokenId = z.int().min(0);
+import { TokenId } from './wire.ts';
 
 /** A token with its log-probability at temperature 1, or its probability in the distribution sampled from. */
 const TokenProbability = z.object({
@@ -31,11 +29,6 @@ export const FinalEvent = z.object({
 
 /** One event of a stream. */
 export const StreamEvent = z.discriminatedUnion('stop', [TokenEvent, FinalEvent]);
-
-/** What a server sends when something goes wrong in the middle of a stream. */
-export const ErrorEvent = z.object({
-  error: z.object({ code: z.int().default(500), message: z.string() }),
-});
 
 /** Answer to a request for one token with the probabilities of all. */
 export const DistributionAnswer = z.object({
@@ -76,9 +69,5 @@ export const Tokenized = z.object({ tokens: z.array(TokenId) });
 export const Detokenized = z.object({ content: z.string() });
 export const Health = z.object({ status: z.literal('ok') });
 
-/** An answer read by its schema. @throws LlmInvalidAnswer that names what is wrong with it. */
-export function read<T extends z.ZodType>(schema: T, answer: unknown, where: string): z.infer<T> {
-  const parsed = schema.safeParse(answer);
-  if (parsed.success) return parsed.data;
-  throw new RolloutError('LlmInvalidAnswer', `${where}: ${z.prettifyError(parsed.error)}`);
-}
+/** One request's place on the server. */
+export const Slots = z.array(z.object({ is_processing: z.boolean() }));

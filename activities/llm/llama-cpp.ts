@@ -3,11 +3,12 @@ import path from 'node:path';
 import { RolloutError } from '../../contracts/failures.ts';
 import type { FinishReason, Generated, GenerateRequest } from '../../contracts/llm.ts';
 import type { TextCodec } from './codec.ts';
-import type { LlmDialect, ModelDescription, OnTokens } from './dialect.ts';
+import type { LlmDialect, ModelDescription, OnTokens, ServerLoad } from './dialect.ts';
 import { type HttpTimeouts, LlmHttp, refuse } from './http.ts';
 import * as wire from './llama-cpp-wire.ts';
 import { type Candidate, drawAt, normalised, sampledDistribution } from './sampling.ts';
 import { endsInsideCharacter } from './utf8.ts';
+import { ErrorEvent, read } from './wire.ts';
 
 /** A token of the vocabulary: its log-probability at temperature 1 and the bytes of its text. */
 export interface VocabularyCandidate extends Candidate {
@@ -35,6 +36,8 @@ export class LlamaCppDialect implements LlmDialect, TextCodec {
   readonly name = 'llama.cpp';
   readonly url: string;
   readonly codec = this;
+  /** Its weights are those of one file: swapping is another server's job. */
+  readonly control = null;
   readonly #http: LlmHttp;
 
   constructor(url: string, timeouts: Partial<HttpTimeouts> = {}) {
@@ -71,13 +74,9 @@ export class LlamaCppDialect implements LlmDialect, TextCodec {
   }
 
   async describe(signal: AbortSignal): Promise<ModelDescription> {
-    const props = wire.read(
-      wire.Props,
-      await this.#http.json('/props', undefined, signal),
-      `${this.url}/props`,
-    );
+    const props = read(wire.Props, await this.#http.json('/props', undefined, signal), `${this.url}/props`);
     const models = await this.#http.json('/v1/models', undefined, signal);
-    const meta = wire.read(wire.Models, models, `${this.url}/v1/models`).data[0]?.meta;
+    const meta = read(wire.Models, models, `${this.url}/v1/models`).data[0]?.meta;
     return {
       // A path says where the model lies on the server's machine, not what it is.
       model: path.basename(props.model_alias || props.model_path || 'unknown', '.gguf'),
@@ -92,17 +91,28 @@ export class LlamaCppDialect implements LlmDialect, TextCodec {
   async tokenize(text: string, { parseSpecial }: { parseSpecial: boolean }, signal: AbortSignal) {
     const body = { content: text, add_special: false, parse_special: parseSpecial };
     const answer = await this.#http.json('/tokenize', body, signal);
-    return wire.read(wire.Tokenized, answer, `${this.url}/tokenize`).tokens;
+    return read(wire.Tokenized, answer, `${this.url}/tokenize`).tokens;
+  }
+
+  encode(text: string, signal: AbortSignal): Promise<number[]> {
+    return this.tokenize(text, { parseSpecial: true }, signal);
   }
 
   async detokenize(ids: readonly number[], signal: AbortSignal): Promise<string> {
     const answer = await this.#http.json('/detokenize', { tokens: ids }, signal);
-    return wire.read(wire.Detokenized, answer, `${this.url}/detokenize`).content;
+    return read(wire.Detokenized, answer, `${this.url}/detokenize`).content;
   }
 
   async health(signal: AbortSignal): Promise<void> {
     const answer = await this.#http.json('/health', undefined, signal);
-    wire.read(wire.Health, answer, `${this.url}/health`);
+    read(wire.Health, answer, `${this.url}/health`);
+  }
+
+  /** Requests that wait for a slot are not told of. */
+  async load(signal: AbortSignal): Promise<ServerLoad> {
+    const answer = await this.#http.json('/slots', undefined, signal);
+    const slots = read(wire.Slots, answer, `${this.url}/slots`);
+    return { running: slots.filter((slot) => slot.is_processing).length, waiting: 0 };
   }
 
   /**
@@ -116,7 +126,7 @@ export class LlamaCppDialect implements LlmDialect, TextCodec {
   ): Promise<VocabularyCandidate[]> {
     // The sampled token is of no interest, but must not be one that is held back with its probabilities.
     // The bias changes what is sampled, not the log-probabilities shown.
-    const shown = wire.read(
+    const shown = read(
       wire.Tokenized,
       await this.#http.json('/tokenize', { content: 'a', add_special: false }, signal),
       `${this.url}/tokenize`,
@@ -162,9 +172,9 @@ export class LlamaCppDialect implements LlmDialect, TextCodec {
       ...(seed === undefined ? {} : { seed }),
     };
     for await (const answer of this.#http.events('/completion', body, signal)) {
-      const failed = wire.ErrorEvent.safeParse(answer).data;
+      const failed = ErrorEvent.safeParse(answer).data;
       if (failed) refuse(where, failed.error.code, failed.error.message);
-      const event = wire.read(wire.StreamEvent, answer, where);
+      const event = read(wire.StreamEvent, answer, where);
       const received = ids.length - before;
       if (event.stop) {
         if (event.tokens_predicted > received) return 'held';
@@ -231,7 +241,7 @@ export class LlamaCppDialect implements LlmDialect, TextCodec {
       ...options,
     };
     const answer = await this.#http.json('/completion', body, signal);
-    return wire.read(wire.DistributionAnswer, answer, `${this.url}/completion`);
+    return read(wire.DistributionAnswer, answer, `${this.url}/completion`);
   }
 }
 
