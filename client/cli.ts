@@ -1,4 +1,5 @@
 import { spawn } from 'node:child_process';
+import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { type Config, loadConfig } from '../config/load.ts';
@@ -20,6 +21,8 @@ interface CommonFlags {
   sandbox?: string;
   handlers?: string[];
   stateDir?: string;
+  server?: string[];
+  tokenizer?: string;
 }
 
 /** Runs the `rollouts` command. @returns the exit code. */
@@ -35,6 +38,11 @@ export async function main(argv: readonly string[]): Promise<number> {
       'bubblewrap, apptainer, or process: NO isolation, for tasks and models you trust',
     )
     .option('--handlers <module...>', 'modules of further handlers: a path or a package name')
+    .option(
+      '--server <kind=url...>',
+      'LLM servers: vllm, sglang, tensorrt-llm, prorl or llama.cpp, and an address',
+    )
+    .option('--tokenizer <folder>', 'tokenizer and chat template of the --server ones')
     .option('--state-dir <folder>', 'folder of server database, sandboxes, store and logs');
 
   /** Adds a command whose action gets the configuration and an output. */
@@ -161,7 +169,20 @@ function configOf(flags: CommonFlags): Config {
       ...(flags.sandbox === undefined ? {} : { sandbox: { backend: flags.sandbox } }),
       ...(flags.handlers === undefined ? {} : { workers: { handlers: flags.handlers } }),
       ...(flags.stateDir === undefined ? {} : { state: { folder: flags.stateDir } }),
+      ...(flags.server === undefined ? {} : { llm: { servers: serversOf(flags) } }),
     },
+  });
+}
+
+/** The LLM servers that flags name, for the configuration to check. */
+function serversOf({ server = [], tokenizer }: CommonFlags): object[] {
+  return server.map((text) => {
+    const [, dialect, url] = /^([^=/]+)=(.*)$/.exec(text) ?? [];
+    return {
+      url: url ?? text,
+      ...(dialect === undefined ? {} : { dialect }),
+      ...(tokenizer === undefined ? {} : { tokenizer: path.resolve(tokenizer) }),
+    };
   });
 }
 
@@ -173,6 +194,7 @@ async function runEntry(file: string, args: string[], flags: CommonFlags): Promi
     ...(flags.config === undefined ? {} : { ROLLOUTS_CONFIG: flags.config }),
     ...(flags.sandbox === undefined ? {} : { ROLLOUTS_SANDBOX_BACKEND: flags.sandbox }),
     ...(flags.stateDir === undefined ? {} : { ROLLOUTS_STATE_FOLDER: flags.stateDir }),
+    ...(flags.server === undefined ? {} : { ROLLOUTS_LLM_SERVERS: JSON.stringify(serversOf(flags)) }),
     ...(flags.handlers === undefined ? {} : { ROLLOUTS_WORKERS_HANDLERS: JSON.stringify(flags.handlers) }),
   };
   const child = spawn(process.execPath, ['--import', import.meta.resolve('tsx'), entry, ...args], {
