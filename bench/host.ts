@@ -5,9 +5,9 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { pino } from 'pino';
 import { SandboxClient } from '../activities/sandbox/client.ts';
-import { findProgram } from '../config/programs.ts';
 import { loadTools, PROJECT_ROOT } from '../config/tools.ts';
 import { type SandboxBackendName, type SandboxInfo, SandboxSpec } from '../contracts/sandbox.ts';
+import { APPTAINER } from '../test/support/apptainer.ts';
 import { sandboxHostAddress } from '../workers/sandbox-host/address.ts';
 import { startSandboxHost } from '../workers/sandbox-host/server.ts';
 
@@ -73,7 +73,7 @@ async function main(stateDir: string, backend: SandboxBackendName): Promise<void
     backend,
     capacity: 16,
     bwrapPath: loadTools().bwrap,
-    apptainerPath: findProgram(['apptainer', 'singularity']),
+    apptainerPath: APPTAINER,
     logger: pino({ level: 'silent' }),
   });
   process.stdout.write('ready\n');

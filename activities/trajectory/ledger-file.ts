@@ -5,17 +5,22 @@ import { type LedgerLine, LedgerRecord } from '../../contracts/ledger.ts';
 /** Hash before the first line. */
 export const NO_HASH = '';
 
-/** The hash that a line must carry after one whose hash is `before`. */
-export function hashLine(before: string, { seq, fence, at, record }: Omit<LedgerLine, 'hash'>): string {
-  return createHash('sha256')
-    .update(before + JSON.stringify({ seq, fence, at, record }))
-    .digest('hex')
-    .slice(0, 16);
+/** The line that follows one whose hash is `before`, and as it is written to the file, its newline included. */
+export function sealLine(
+  before: string,
+  { seq, fence, at, record }: Omit<LedgerLine, 'hash'>,
+): { line: LedgerLine; text: string } {
+  // Once for both: a record may have many thousand tokens.
+  const body = JSON.stringify({ seq, fence, at, record });
+  const hash = hashOf(before, body);
+  return { line: { seq, fence, at, record, hash }, text: `${body.slice(0, -1)},"hash":"${hash}"}\n` };
 }
 
-/** A line as it is written to the file, its newline included. */
-export function formatLine({ seq, fence, at, record, hash }: LedgerLine): string {
-  return `${JSON.stringify({ seq, fence, at, record, hash })}\n`;
+function hashOf(before: string, body: string): string {
+  return createHash('sha256')
+    .update(before + body)
+    .digest('hex')
+    .slice(0, 16);
 }
 
 /** A ledger file as read. */
@@ -58,7 +63,9 @@ function readLine(text: string, seq: number, before: string): LedgerLine | strin
   }
   if (typeof value !== 'object' || value === null) return 'not an object';
   if (value.seq !== seq) return `sequence number ${value.seq} where ${seq} is due`;
-  if (value.hash !== hashLine(before, value)) return 'does not match its checksum';
+  const { fence, at } = value;
+  const body = JSON.stringify({ seq, fence, at, record: value.record });
+  if (value.hash !== hashOf(before, body)) return 'does not match its checksum';
   const record = LedgerRecord.safeParse(value.record);
   return record.success ? value : `not a ledger record: ${record.error.message}`;
 }

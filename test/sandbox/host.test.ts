@@ -124,6 +124,29 @@ test('one folder has one host', async (t) => {
   );
 });
 
+test('whatever a model called its arguments can be recorded', async (t) => {
+  const { client } = await startHost(t, 'process');
+  const { sandboxId, fence } = (await Box.create(client)).info;
+  const names = JSON.parse('{"__proto__": {"x": 1}, "constructor": {"prototype": 2}}');
+  const call = { callId: '0.0', tool: 'bash', arguments: names, status: 'wrongArguments' };
+  const record = {
+    ...{
+      kind: 'sampled',
+      turn: 0,
+      promptLength: 1,
+      ids: [1],
+      logprobs: [-1],
+      policyVersion: 0,
+      finish: 'stop',
+    },
+    ...{ text: 'x', calls: [call], server: 's', startedAt: '2026-01-01T00:00:00.000Z', ms: 1 },
+  };
+  await client.appendLedger(sandboxId, { fence, seq: 0, record });
+  await client.appendLedger(sandboxId, { fence, seq: 0, record });
+  const [line] = await client.readLedger(sandboxId);
+  assert.equal(line?.record.kind === 'sampled' && line.record.text, 'x');
+});
+
 test('socket and token are for their user alone, and every call needs the token', async (t) => {
   const { running, stateDir } = await startHost(t, 'process');
   const mode = (name: string) => (statSync(path.join(stateDir, 'host', name)).mode & 0o777).toString(8);

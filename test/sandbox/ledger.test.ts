@@ -3,8 +3,8 @@ import { appendFileSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import fc from 'fast-check';
-import { formatLine, hashLine, NO_HASH, parseLedger } from '../../activities/trajectory/ledger-file.ts';
-import type { LedgerLine, LedgerRecord } from '../../contracts/ledger.ts';
+import { NO_HASH, parseLedger, sealLine } from '../../activities/trajectory/ledger-file.ts';
+import type { LedgerRecord } from '../../contracts/ledger.ts';
 import { Ledger } from '../../workers/sandbox-host/ledger/ledger.ts';
 import { failure, temporaryFolder } from './support.ts';
 
@@ -19,13 +19,12 @@ const anyone = () => {};
 
 function file(records: LedgerRecord[]): Buffer {
   let before = NO_HASH;
-  const lines = records.map((each, seq): LedgerLine => {
-    const fields = { seq, fence: 1, at: '2026-01-01T00:00:00.000Z', record: each };
-    const hash = hashLine(before, fields);
-    before = hash;
-    return { ...fields, hash };
+  const lines = records.map((each, seq): string => {
+    const { line, text } = sealLine(before, { seq, fence: 1, at: '2026-01-01T00:00:00.000Z', record: each });
+    before = line.hash;
+    return text;
   });
-  return Buffer.from(lines.map(formatLine).join(''));
+  return Buffer.from(lines.join(''));
 }
 
 test('appends are on disk in order, and the same one again changes nothing', async (t) => {

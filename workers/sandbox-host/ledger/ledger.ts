@@ -1,7 +1,7 @@
 import { writeSync } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import path from 'node:path';
-import { formatLine, hashLine, NO_HASH, parseLedger } from '../../../activities/trajectory/ledger-file.ts';
+import { NO_HASH, parseLedger, sealLine } from '../../../activities/trajectory/ledger-file.ts';
 import { syncFolder } from '../../../activities/trajectory/sync-folder.ts';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
 import { type LedgerLine, LedgerRecord } from '../../../contracts/ledger.ts';
@@ -65,7 +65,7 @@ export class Ledger {
         throw new RolloutError('FenceRefused', `record ${seq} was refused: ${next}`);
       }
       const fields = { seq, fence, at: new Date().toISOString(), record: parsed.data };
-      await this.write({ ...fields, hash: hashLine(this.lines.at(-1)?.hash ?? NO_HASH, fields) });
+      await this.write(sealLine(this.lines.at(-1)?.hash ?? NO_HASH, fields));
     });
   }
 
@@ -78,10 +78,10 @@ export class Ledger {
     return this.inTurn(() => this.handle.close());
   }
 
-  private write(line: LedgerLine): Promise<void> {
+  private write({ line, text: written }: { line: LedgerLine; text: string }): Promise<void> {
     return failing(this.file, async () => {
       if (this.torn) await this.cutOff();
-      const text = Buffer.from(formatLine(line));
+      const text = Buffer.from(written);
       this.torn = true;
       try {
         // Into the kernel's memory only, so at once; what takes time is the next line.
