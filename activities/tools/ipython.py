@@ -81,8 +81,9 @@ class Manager(KernelManager):
 class Kernel:
     def __init__(self, workspace):
         self.workspace = workspace
-        home = os.environ.get('HOME', '')
-        place = home if 0 < len(home.encode()) < LONGEST_FOLDER - 20 and os.access(home, os.W_OK) else '/tmp'
+        places = [os.environ.get(name, '') for name in ('HOME', 'TMPDIR')]
+        place = next((place for place in places
+                      if 0 < len(place.encode()) < LONGEST_FOLDER - 20 and os.access(place, os.W_OK)), '/tmp')
         self.folder = tempfile.mkdtemp(prefix='.kernel-', dir=place)
         self.log = os.path.join(self.folder, 'log')
         self.manager = Manager(transport='ipc', connection_file=os.path.join(self.folder, 'k.json'))

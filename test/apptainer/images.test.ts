@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { appendFileSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
+import { appendFileSync, chmodSync, chownSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { promisify } from 'node:util';
@@ -108,6 +108,22 @@ test('images', { skip: WITHOUT_APPTAINER }, async (t) => {
     // Whoever owns the folder: here that is somebody else when the host runs as root.
     assert.equal((await box.bash('cd; echo x > x; cat x; pwd')).output.text, 'x\n/root\n');
     await box.release();
+  });
+
+  await t.test("an image may be anybody's; one that may not be read is refused with what to do", async () => {
+    const { path: image } = await buildImage(root, options);
+    const [owner, mine] = process.geteuid?.() === 0 ? [1001, 0] : [process.geteuid?.() ?? 0, undefined];
+    chownSync(image, owner, owner);
+    const box = await Box.create(client, { image });
+    assert.equal((await box.bash('cat /etc/release-of-the-image')).output.text, 'of the image\n');
+    await box.release();
+    for (const source of [image, root]) {
+      chmodSync(source, 0);
+      const advice = new RegExp(`${source} is not readable.*chmod -R a\\+rX ${source}$`);
+      await assert.rejects(Box.create(client, { image: source }), failure('SandboxFailed', advice));
+      chmodSync(source, 0o755);
+    }
+    if (mine !== undefined) chownSync(image, mine, mine);
   });
 
   await t.test('what cannot be built or used says why', async () => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -9,6 +9,8 @@ import { SandboxClient } from '../../activities/sandbox/client.ts';
 import { SandboxSpec } from '../../contracts/sandbox.ts';
 import { sandboxHostAddress } from '../../workers/sandbox-host/address.ts';
 import { buildImage } from '../../workers/sandbox-host/images/build.ts';
+import { findLeaks } from '../../workers/sandbox-host/leaks.ts';
+import { clearLeftOvers } from '../../workers/sandbox-host/left-overs.ts';
 import { startSandboxHost } from '../../workers/sandbox-host/server.ts';
 import { hostOptions, temporaryFolder, until } from '../sandbox/support.ts';
 import { APPTAINER, WITHOUT_APPTAINER } from '../support/apptainer.ts';
@@ -37,6 +39,29 @@ test('a host that is killed leaves no process, helper or folder', { skip: WITHOU
     child.kill('SIGKILL');
     await until(() => helpersOf(image).length === 0, 'the end of the helper');
     await until(() => processesWith(sandboxId).length === 0, 'the end of what holds the sandbox up');
+  });
+
+  await t.test('with helpers that outlived all that could have ended them', async (t) => {
+    const { child, client } = await startProcess(t, stateDir);
+    const { sandboxId } = await create(client);
+    const folder = path.join(stateDir, 'host', 'sandboxes', sandboxId);
+    const recorded = readFileSync(path.join(folder, 'processes.json'), 'utf8');
+    const pids = (JSON.parse(recorded) as { pid: number }[]).map(({ pid }) => pid);
+    const isHelper = (pid: number) => /fuse/.test(readFileSync(`/proc/${pid}/comm`, 'utf8'));
+    const helpers = pids.filter(isHelper).sort();
+    assert.ok(helpers.length > 0);
+    const others = [child.pid as number, ...pids.filter((pid) => !isHelper(pid))];
+    for (const name of ['SIGSTOP', 'SIGKILL'] as const) for (const pid of others) process.kill(pid, name);
+    await once(child, 'exit');
+    const leaks = (await findLeaks(stateDir)).flatMap(({ kind, what }) =>
+      kind === 'process' ? Number.parseInt(what, 10) : [],
+    );
+    assert.deepEqual(leaks.sort(), helpers);
+    // What a host that was killed earlier, while it made the sandbox, would have noted.
+    const [, outer] = JSON.parse(recorded);
+    writeFileSync(path.join(folder, 'processes.json'), JSON.stringify([outer]));
+    assert.deepEqual((await clearLeftOvers(path.dirname(folder))).processes, helpers.length);
+    assert.deepEqual(helpersOf(image), []);
   });
 
   for (const ms of [30, 150, 350]) {

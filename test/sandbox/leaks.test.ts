@@ -1,12 +1,13 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdirSync, readdirSync, readlinkSync, utimesSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readlinkSync, rmSync, utimesSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { pino } from 'pino';
 import { Audit, type RolloutState } from '../../workers/sandbox-host/audit.ts';
 import { findLeaks } from '../../workers/sandbox-host/leaks.ts';
+import { clearLeftOvers } from '../../workers/sandbox-host/left-overs.ts';
 import { sandboxPrefix } from '../../workers/sandbox-host/paths.ts';
 import { BACKENDS, Box, failure, startHost, temporaryFolder, until } from './support.ts';
 
@@ -55,18 +56,27 @@ test('what is left behind is found, and what lives is not taken for it', async (
   const lost = `${sandboxPrefix(root)}0123456789abcdef`;
   const folder = path.join(root, 'sandboxes', lost);
   mkdirSync(folder);
+  mkdirSync(`/tmp/${lost}`);
+  t.after(() => rmSync(`/tmp/${lost}`, { recursive: true, force: true }));
   const child = spawn('/bin/sleep', ['300'], { env: { ROLLOUT_SANDBOX: lost } });
   const other = spawn('/bin/sleep', ['300'], { env: { ROLLOUT_SANDBOX: 'sb-000000-0123456789abcdef' } });
   t.after(() => [child, other].map((each) => each.kill('SIGKILL')));
   await once(child, 'spawn');
   assert.deepEqual(await findLeaks(stateDir), [
     { kind: 'folder', what: folder },
+    { kind: 'folder', what: `/tmp/${lost}` },
     { kind: 'process', what: `${child.pid} /bin/sleep 300` },
   ]);
   await running.close();
   assert.deepEqual(
     (await findLeaks(stateDir)).map(({ kind }) => kind),
-    ['folder', 'process'],
+    ['folder', 'folder', 'process'],
+  );
+  await clearLeftOvers(path.dirname(folder));
+  assert.deepEqual(await findLeaks(stateDir), []);
+  assert.deepEqual(
+    [child, other].map(({ exitCode, signalCode }) => exitCode ?? signalCode),
+    ['SIGKILL', null],
   );
 });
 

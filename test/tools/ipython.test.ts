@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import test from 'node:test';
 import { ipython } from '../../activities/tools/ipython.ts';
 import { loadTools } from '../../config/tools.ts';
@@ -251,8 +251,11 @@ test('works in plain processes too, and leaves nothing', async (t) => {
   const { pid } = JSON.parse(
     (await bench.call(ipython, { code: '__import__("json").dumps({"pid": os.getpid()})' })).text.slice(1, -1),
   );
+  const temporary = `/tmp/${bench.box.info.sandboxId}`;
+  assert.match(readdirSync(temporary).join(), /^\.kernel-\w+$/);
   await bench.box.release();
   await until(() => !isRunning(pid), 'the kernel has ended');
+  assert.equal(existsSync(temporary), false);
 });
 
 /** Ended and waited for by nobody yet counts as ended. */

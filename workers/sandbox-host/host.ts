@@ -22,6 +22,7 @@ import { clearLeftOvers, recordAnchors, removeTree, takeOwnership } from './left
 import { divideCgroup, ownCgroup } from './limits/cgroup.ts';
 import type { SandboxHostOptions } from './options.ts';
 import { type HostPaths, hostPaths, sandboxPrefix } from './paths.ts';
+import type { ProcessInfo } from './processes.ts';
 import { Sandbox } from './sandbox.ts';
 import { SideSandboxes } from './workspace/side-sandbox.ts';
 
@@ -178,8 +179,10 @@ export class SandboxHost {
     const opening = Ledger.open(ledgerFile);
     try {
       for (const each of [workspaceDir, controlDir]) await mkdir(each, { recursive: true });
-      handle = await this.backend.create({ sandboxId, workspaceDir, controlDir, spec: request.spec });
-      await recordAnchors(folder, handle.anchors);
+      const started = (process: ProcessInfo) => recordAnchors(folder, [process]);
+      const creation = { sandboxId, workspaceDir, controlDir, spec: request.spec, started };
+      handle = await this.backend.create(creation);
+      recordAnchors(folder, handle.anchors);
       const ledger = await opening;
       const { rolloutId } = request;
       const { backend, side } = this;

@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import path from 'node:path';
-import { isAlive, readNames } from './left-overs.ts';
-import { hostPaths, sandboxPrefix } from './paths.ts';
+import { helpersOf, isAlive, readNames, recordedAnchors } from './left-overs.ts';
+import { hostPaths, sandboxPrefix, temporaryFolder } from './paths.ts';
 import { environmentOf, processIds, processInfo, SANDBOX_VARIABLE } from './processes.ts';
 
 /** Something that a sandbox left behind. */
@@ -37,11 +37,16 @@ function look(stateDir: string): Leak[] {
   const ids = new RegExp(`${prefix}[0-9a-f]{16}`, 'g');
   /** Ids of sandboxes of this host in `text` that live no more. */
   const dead = (text: string): string[] => (text.match(ids) ?? []).filter((id) => !live.has(id));
+  const left = folders.filter((name) => !live.has(name)).map((name) => path.join(paths.sandboxes, name));
+  const helpers = new Set(left.flatMap((folder) => helpersOf(recordedAnchors(folder))).map(({ pid }) => pid));
   return [
-    ...folders
-      .filter((name) => !live.has(name))
-      .map((name) => leak('folder', path.join(paths.sandboxes, name))),
-    ...processIds().flatMap((pid) => (isOf(pid, dead) ? leak('process', `${pid} ${commandOf(pid)}`) : [])),
+    ...left.map((folder) => leak('folder', folder)),
+    ...readdirSync('/tmp').flatMap((name) =>
+      dead(name).length > 0 ? leak('folder', temporaryFolder(name)) : [],
+    ),
+    ...processIds().flatMap((pid) =>
+      isOf(pid, dead) || helpers.has(pid) ? leak('process', `${pid} ${commandOf(pid)}`) : [],
+    ),
     ...read('/proc/self/mountinfo')
       .split('\n')
       .flatMap((line) => (dead(line).length > 0 ? leak('mount', line.split(' ')[4] ?? line) : [])),
@@ -59,8 +64,7 @@ function leak(kind: Leak['kind'], what: string): Leak {
 
 /** True if one of the processes that hold the sandbox lives. */
 function isLive(folder: string): boolean {
-  const recorded = path.join(folder, 'processes.json');
-  return existsSync(recorded) && readNames(readFileSync(recorded, 'utf8')).some(isAlive);
+  return recordedAnchors(folder).some(isAlive);
 }
 
 /** True if the process was started for a sandbox that `dead` knows, or has its folders mounted. */

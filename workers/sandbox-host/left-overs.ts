@@ -1,10 +1,11 @@
-import { existsSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, readlinkSync, writeFileSync } from 'node:fs';
 import { readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { RolloutError } from '../../contracts/failures.ts';
 import { runQuietly } from './backends/wait.ts';
-import { type ProcessInfo, processesOf, processInfo, signal } from './processes.ts';
+import { temporaryFolder } from './paths.ts';
+import { type ProcessInfo, processesOf, processIds, processInfo, signal, ticks } from './processes.ts';
 
 /** A process named for good: an id alone may be given to another. */
 type ProcessName = Pick<ProcessInfo, 'pid' | 'startTicks'>;
@@ -13,6 +14,8 @@ type ProcessName = Pick<ProcessInfo, 'pid' | 'startTicks'>;
 const HAND_OVER_MS = 2000;
 /** Milliseconds that killed processes may take to be gone. */
 const DEATH_MS = 5000;
+/** Milliseconds that a sandbox may take to stand: a large image from a slow file system. */
+export const START_MS = 120_000;
 
 /**
  * Marks `root` as this process's. An earlier host that is just ending is waited for.
@@ -37,8 +40,39 @@ export async function takeOwnership(root: string, ownerFile: string): Promise<vo
 }
 
 /** Notes which processes hold a sandbox, for the next host to find if this one dies. */
-export async function recordAnchors(folder: string, anchors: readonly ProcessInfo[]): Promise<void> {
-  await writeFile(path.join(folder, 'processes.json'), JSON.stringify(anchors), { mode: 0o600 });
+export function recordAnchors(folder: string, anchors: readonly ProcessInfo[]): void {
+  writeFileSync(path.join(folder, 'processes.json'), JSON.stringify(anchors), { mode: 0o600 });
+}
+
+/** What {@link recordAnchors} noted. */
+export function recordedAnchors(folder: string): ProcessName[] {
+  const recorded = path.join(folder, 'processes.json');
+  return existsSync(recorded) ? readNames(readFileSync(recorded, 'utf8')) : [];
+}
+
+/**
+ * Helpers of file systems that outlived the runtime which started them: nothing in them names their sandbox, but they
+ * are in the session that the first of what was recorded began, were started while it was made, and serve FUSE.
+ */
+export function helpersOf(recorded: readonly ProcessName[]): ProcessInfo[] {
+  return recorded.flatMap(({ pid: session, startTicks }) => {
+    const leader = processInfo(session);
+    if (leader && leader.startTicks !== startTicks) return []; // the number has been given to another
+    return processIds().flatMap((pid) => {
+      const info = processInfo(pid);
+      if (info?.session !== session || pid === session || info.zombie) return [];
+      const age = info.startTicks - startTicks;
+      return age >= 0 && age <= ticks(START_MS) && servesFuse(pid) ? info : [];
+    });
+  });
+}
+
+function servesFuse(pid: number): boolean {
+  try {
+    return readdirSync(`/proc/${pid}/fd`).some((fd) => readlinkSync(`/proc/${pid}/fd/${fd}`) === '/dev/fuse');
+  } catch {
+    return false; // it has ended, or is not ours to look at
+  }
 }
 
 /**
@@ -52,10 +86,9 @@ export async function clearLeftOvers(
   let processes = 0;
   for (const name of names) {
     const folder = path.join(sandboxesDir, name);
-    const recorded = path.join(folder, 'processes.json');
-    const anchors = existsSync(recorded) ? readNames(await readFile(recorded, 'utf8')) : [];
+    const anchors = recordedAnchors(folder);
     // A host that was killed while it made a sandbox has recorded nothing yet.
-    const left = () => [...anchors.filter(isAlive), ...processesOf(name)];
+    const left = () => [...anchors.filter(isAlive), ...processesOf(name), ...helpersOf(anchors)];
     const deadline = performance.now() + DEATH_MS;
     processes += left().length;
     for (let alive = left(); alive.length > 0; alive = left()) {
@@ -65,6 +98,7 @@ export async function clearLeftOvers(
       for (const { pid } of alive) signal(pid, 'SIGKILL');
       await delay(10);
     }
+    await removeTree(temporaryFolder(name));
     await removeTree(folder);
   }
   return { sandboxes: names.length, processes };

@@ -57,6 +57,14 @@ export function sandboxPrefix(root: string): string {
   return `sb-${createHash('sha256').update(root).digest('hex').slice(0, 6)}-`;
 }
 
+/**
+ * Folder for temporary files of a sandbox that sees the host's own /tmp. Its path is short, as sockets need it, and
+ * known by name, so that whoever clears after a sandbox finds it.
+ */
+export function temporaryFolder(sandboxId: string): string {
+  return path.join('/tmp', sandboxId);
+}
+
 /** A name as one component of a path: itself if it is harmless, else percent-encoded. */
 export function fileName(name: string): string {
   const encoded = encodeURIComponent(name);

@@ -3,6 +3,7 @@ import { readlinkSync } from 'node:fs';
 import type { Readable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
+import { START_MS } from '../left-overs.ts';
 import {
   type ProcessInfo,
   pidNamespace,
@@ -12,10 +13,9 @@ import {
   signal,
 } from '../processes.ts';
 import { isReady, readReport } from './apptainer-scripts.ts';
+import type { Creation } from './backend.ts';
 import { SYSTEM_PATH } from './staging.ts';
 
-/** Milliseconds that a sandbox may take to stand: a large image from a slow file system. */
-const START_MS = 120_000;
 /** Milliseconds that killed processes may take to be gone. */
 const DEATH_MS = 5000;
 /** Threads that the runtime and its helpers may yet start. */
@@ -41,11 +41,16 @@ export interface Started {
  * Runs `argv` (supervisor and all) and waits until the sandbox stands.
  * @throws RolloutError SandboxFailed in the runtime's own words; nothing is left then
  */
-export async function startApptainer(sandboxId: string, argv: readonly string[]): Promise<Started> {
+export async function startApptainer(
+  { sandboxId, started }: Pick<Creation, 'sandboxId' | 'started'>,
+  argv: readonly string[],
+): Promise<Started> {
   const [file, ...args] = argv as [string, ...string[]];
   const env = { PATH: SYSTEM_PATH, [SANDBOX_VARIABLE]: sandboxId };
   // A process group of its own: the terminal's ^C is for the host, which ends sandboxes in order.
   const outer = spawn(file, args, { env, cwd: '/', detached: true, stdio: ['pipe', 'pipe', 'pipe'] });
+  const supervisor = processInfo(outer.pid ?? 0);
+  if (supervisor) started?.(supervisor);
   let [text, errors] = ['', ''];
   outer.stdin.on('error', () => {}); // the sandbox ended first: `ended` tells
   outer.stderr.on('data', (chunk: Buffer) => {

@@ -5,6 +5,7 @@ import { promisify } from 'node:util';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
 import { SandboxSpec, WORKSPACE } from '../../../contracts/sandbox.ts';
 import { type ProcessInfo, signal } from '../processes.ts';
+import { inNamesOfTheHost, withAdvice } from './apptainer-advice.ts';
 import { dropPrivileges, firstProcess, HELD, SUPERVISE, TOOLS } from './apptainer-scripts.ts';
 import { type ApptainerShared, hostFolders, writeApptainerShared } from './apptainer-shared.ts';
 import { isAlive, type Started, startApptainer, untilGone } from './apptainer-start.ts';
@@ -21,7 +22,6 @@ import {
 } from './namespaces.ts';
 import { asUser, SYSTEM_PATH, staged, UNPRIVILEGED_ID } from './staging.ts';
 import { etcFiles } from './system-files.ts';
-import { userNamespaceAdvice } from './user-namespaces.ts';
 import { untilDead } from './wait.ts';
 
 const CONTROL = '/run/rollout';
@@ -102,13 +102,11 @@ export class ApptainerBackend implements Backend {
       ...spec.binds,
       ...(creation.mounts ?? []),
     ];
-    const argv = this.argv(
-      image ?? shared.hostRoot,
-      home,
-      mounts,
-      firstProcess(spec.limits.memoryBytes, HOME),
-    );
-    const started = await startApptainer(creation.sandboxId, argv);
+    const sources = [image ?? shared.hostRoot, home, ...mounts.map(({ source }) => source)];
+    const argv = this.argv(sources, mounts, firstProcess(spec.limits.memoryBytes, HOME));
+    const started = await startApptainer(creation, argv).catch((error: unknown) => {
+      throw inNamesOfTheHost(error, sources, this.ownerUid);
+    });
 
     const seen = { sandboxId: creation.sandboxId, workspace: WORKSPACE, control: CONTROL, spec };
     return { ...started, ...seen, ...watched(started.first.pid) } as Sandbox;
@@ -190,10 +188,12 @@ export class ApptainerBackend implements Backend {
     ];
   }
 
-  /** The argv on the host that runs `argv` in a new sandbox. @throws RolloutError SandboxFailed */
-  private argv(image: string, home: string, mounts: readonly Mount[], argv: readonly string[]): string[] {
+  /**
+   * The argv on the host that runs `argv` in a new sandbox. `sources`: image, home folder of the runtime, then those
+   * of `mounts`. @throws RolloutError SandboxFailed
+   */
+  private argv(sources: readonly string[], mounts: readonly Mount[], argv: readonly string[]): string[] {
     const { stage } = this.ready();
-    const sources = [image, home, ...mounts.map(({ source }) => source)];
     const missing = sources.find((source) => !existsSync(source));
     if (missing !== undefined)
       throw new RolloutError('SandboxFailed', `${missing} does not exist on this host`);
@@ -244,10 +244,6 @@ function isInMemory(folder: string): boolean {
 
 /** Of statfs(2). */
 const TMPFS_MAGIC = 0x0102_1994;
-
-function withAdvice(why: string): string {
-  return /namespace|not permitted|denied/i.test(why) ? `${why}. ${userNamespaceAdvice()}` : why;
-}
 
 /** Variables by which the dynamic loader takes in code or other rules. */
 const LOADER_VARIABLE = /^(LD_|GLIBC_)/;

@@ -27,6 +27,8 @@ export interface Creation {
   readonly mounts?: readonly Mount[];
   /** What runs inside are the host's own programs, whatever image is set. */
   readonly hostPrograms?: boolean;
+  /** To be called with the first process that holds it up as soon as there is one. */
+  readonly started?: (process: ProcessInfo) => void;
 }
 
 /** A folder or file of the host, shown inside. */

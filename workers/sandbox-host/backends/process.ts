@@ -1,6 +1,9 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { mkdirSync } from 'node:fs';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
+import { removeTree } from '../left-overs.ts';
+import { temporaryFolder } from '../paths.ts';
 import { type ProcessInfo, processesOf, processInfo, SANDBOX_VARIABLE, signal } from '../processes.ts';
 import type { Backend, Creation, Entry, Handle, Probe, Program } from './backend.ts';
 import { programEnvironment } from './environment.ts';
@@ -52,6 +55,7 @@ export class ProcessBackend implements Backend {
       const why = `the process backend shows the host as it is: it cannot show ${elsewhere.source} elsewhere`;
       throw new RolloutError('SandboxFailed', why);
     }
+    mkdirSync(temporaryFolder(creation.sandboxId), { mode: 0o700 });
     const args = [
       '--norc',
       '--noprofile',
@@ -86,8 +90,10 @@ export class ProcessBackend implements Backend {
   enter(handle: Handle, program: Program): Entry {
     // RLIMIT_NPROC would count all processes of the host's user, so it stays as it is.
     const [file, ...args] = launch(program.argv, program.cwd, { ...handle.spec.limits, processes: null });
-    const env = programEnvironment(handle.spec, handle.workspace, program.environment);
-    return { file: file as string, args, env: { ...env, [SANDBOX_VARIABLE]: handle.sandboxId } };
+    const { sandboxId, spec, workspace } = handle;
+    const own = { TMPDIR: temporaryFolder(sandboxId), ...spec.environment, ...program.environment };
+    const env = programEnvironment(spec, workspace, own);
+    return { file: file as string, args, env: { ...env, [SANDBOX_VARIABLE]: sandboxId } };
   }
 
   processes(handle: Handle): ProcessInfo[] {
@@ -113,9 +119,10 @@ export class ProcessBackend implements Backend {
   async destroy(handle: Handle): Promise<number> {
     const { outer } = handle as Group;
     const killed = await this.killAll(handle);
-    if (outer.exitCode !== null || outer.signalCode !== null) return killed;
+    const ended = outer.exitCode !== null || outer.signalCode !== null;
     outer.kill('SIGKILL');
     await untilDead(outer, `sandbox ${handle.sandboxId}`);
-    return killed + 1;
+    await removeTree(temporaryFolder(handle.sandboxId));
+    return ended ? killed : killed + 1;
   }
 }

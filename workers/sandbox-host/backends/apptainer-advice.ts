@@ -1,0 +1,34 @@
+import { messageOf, RolloutError } from '../../../contracts/failures.ts';
+import { userNamespaceAdvice } from './user-namespaces.ts';
+
+/** What the runtime said when it could not make a trial sandbox, and what may help. */
+export function withAdvice(why: string): string {
+  return /namespace|not permitted|denied/i.test(why) ? `${why}. ${userNamespaceAdvice()}` : why;
+}
+
+/**
+ * Why there is no sandbox, with the names that files have on the host (a host that runs as root shows `sources` to the
+ * runtime as /tmp/<index>), and what to do if the first of them, the image, is not for its sandboxes' user to read.
+ */
+export function inNamesOfTheHost(
+  error: unknown,
+  sources: readonly string[],
+  ownerUid: number | null,
+): RolloutError {
+  const said = messageOf(error);
+  const why =
+    ownerUid === null
+      ? said
+      : said.replace(/\/tmp\/([0-9]+)\b/g, (name, at: string) => sources[Number(at)] ?? name);
+  const advice =
+    ownerUid === null
+      ? `let this host's user read it`
+      : `a host that runs as root has the user ${ownerUid} for its sandboxes; let all read it`;
+  return new RolloutError(
+    'SandboxFailed',
+    /not readable|permission denied/i.test(why)
+      ? `${why}. Is it the image? ${advice}: chmod -R a+rX ${sources[0]}`
+      : why,
+    { cause: error },
+  );
+}
