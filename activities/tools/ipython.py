@@ -66,6 +66,33 @@ class Output:
         return '%s\n[... %d characters left out ...]\n%s' % (self.head, left_out, self.tail)
 
 
+# Runs in the kernel: what is printed is written to a short file, too, at once. What a kernel sends goes through
+# threads of its own and dies with it. The file begins with the number of characters that it leaves out.
+ECHO = '''
+import os, sys
+
+class Echo:
+    def __init__(self, path):
+        self.file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self.total, self.room = 0, 0
+
+    def write(self, text):
+        data, self.total = text, self.total + len(text)
+        if len(text) > self.room:
+            kept = text[-%(size)d:]
+            os.ftruncate(self.file, 0)
+            data, self.room = '%%d\\n%%s' %% (self.total - len(kept), kept), 2 * %(size)d
+        self.room -= len(text)
+        os.write(self.file, data.encode('utf-8', 'replace'))
+
+    def flush(self):
+        pass
+
+for name in ('stdout', 'stderr'):
+    getattr(sys, name).echo = Echo(%(folder)r + '/' + name)
+'''
+
+
 class Manager(KernelManager):
     @property
     def kernel_spec(self):
@@ -74,7 +101,8 @@ class Manager(KernelManager):
         argv = [sys.executable, launcher, '-f', '{connection_file}', '--colors=NoColor',
                 '--HistoryManager.hist_file=:memory:',
                 # `!program` would run on a terminal, and wait there for who types.
-                '--IPKernelApp.exec_lines=get_ipython().system = get_ipython().system_raw']
+                '--IPKernelApp.exec_lines=get_ipython().system = get_ipython().system_raw',
+                '--IPKernelApp.exec_lines=exec(open(%r).read(), {})' % os.path.join(self.folder, 'echo.py')]
         return KernelSpec(argv=argv, display_name='Python', language='python')
 
 
@@ -87,6 +115,10 @@ class Kernel:
         self.folder = tempfile.mkdtemp(prefix='.kernel-', dir=place)
         self.log = os.path.join(self.folder, 'log')
         self.manager = Manager(transport='ipc', connection_file=os.path.join(self.folder, 'k.json'))
+        self.manager.folder = self.folder
+        with open(os.path.join(self.folder, 'echo.py'), 'w') as script:
+            script.write(ECHO % {'folder': self.folder, 'size': SHOWN_CHARACTERS})
+        self.received = {'stdout': 0, 'stderr': 0}
         env = dict(os.environ, IPYTHONDIR=self.folder, JUPYTER_CONFIG_DIR=self.folder,
                    JUPYTER_DATA_DIR=self.folder, JUPYTER_RUNTIME_DIR=self.folder, JUPYTER_PLATFORM_DIRS='1')
         env[MARK] = workspace
@@ -115,7 +147,7 @@ class Kernel:
         """Runs code to its end: `ok`, `error`, or at its timeout `interrupted`, `stuck`; or `died`."""
         asked = self.client.execute(request['code'], allow_stdin=False)
         deadline = time.monotonic() + request['seconds']
-        reply, interrupts, quiet_since = None, 0, None
+        reply, interrupts, quiet_since, dead = None, 0, None, False
         shows = Shows(request, output)
         while True:
             now = time.monotonic()
@@ -127,8 +159,10 @@ class Kernel:
             try:
                 message = self.client.get_iopub_msg(timeout=POLL_SECONDS)
             except queue.Empty:
-                if not self.alive():
+                if dead:
+                    self.show_unsent(output)
                     return 'died'
+                dead = not self.alive()  # what it sent before may arrive yet
                 reply = reply or self.reply(asked, 0)
                 if reply:
                     quiet_since = quiet_since or now
@@ -137,6 +171,8 @@ class Kernel:
                 continue
             quiet_since = None
             content = message['content']
+            if message['msg_type'] == 'stream':
+                self.received[content['name']] += len(content['text'])
             if message['msg_type'] != 'status':
                 shows.message(message['msg_type'], content)
             elif content['execution_state'] == 'idle' and message['parent_header'].get('msg_id') == asked:
@@ -146,6 +182,18 @@ class Kernel:
             if page.get('source') == 'page':
                 shows.data(page['data'])
         return 'interrupted' if interrupts else reply.get('status', 'error')
+
+    def show_unsent(self, output):
+        """What it printed and could not send any more."""
+        for name, received in self.received.items():
+            try:
+                with open(os.path.join(self.folder, name), encoding='utf-8', errors='replace', newline='') as file:
+                    left_out, text = file.read().split('\n', 1)
+                missing = int(left_out) + len(text) - received
+            except (OSError, ValueError):
+                continue  # it had not begun, or was killed while it wrote
+            if missing > 0:
+                output.add(text[-missing:])
 
     def reply(self, asked, seconds):
         until = time.monotonic() + seconds

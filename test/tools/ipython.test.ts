@@ -131,7 +131,7 @@ test('the kernel', async (t) => {
 
   await t.test('a kernel that dies is replaced, and says so', async () => {
     await run('import subprocess, os; subprocess.Popen(["sleep", "302"], start_new_session=True)');
-    const killed = await run('print("last words")\nimport time; time.sleep(1); os.kill(os.getpid(), 9)');
+    const killed = await run('print("last ", end=""); print("words")\nos.kill(os.getpid(), 9)');
     assert.deepEqual(killed, {
       status: 'restarted',
       exitCode: null,
