@@ -1,7 +1,7 @@
 import { Context } from '@temporalio/activity';
 import { messageOf, RolloutError } from '../contracts/failures.ts';
 import type { LedgerLine } from '../contracts/ledger.ts';
-import type { ControlActivities, ReleaseInput } from '../contracts/stages.ts';
+import type { ControlActivities, HostActivities, ReleaseInput } from '../contracts/stages.ts';
 import { atEdge } from './errors.ts';
 import type { SandboxClient } from './sandbox/client.ts';
 import type { TrajectoryStore } from './trajectory/store.ts';
@@ -12,8 +12,28 @@ export interface ControlDependencies {
 }
 
 /** Short commands to one sandbox host; they overtake everything that waits on the host's run queue. */
-export function makeControlActivities({ sandboxes, store }: ControlDependencies): ControlActivities {
+export function makeControlActivities({
+  sandboxes,
+  store,
+}: ControlDependencies): ControlActivities & HostActivities {
   return {
+    abortMany: (input) => atEdge('HostUnreachable', () => sandboxes.abortMany(input)),
+
+    // Its heartbeats say what the host holds, for whoever looks at it in the UI.
+    presence: async () => {
+      const context = Context.current();
+      const beat = async () => context.heartbeat(await sandboxes.stats());
+      await beat();
+      const timer = setInterval(() => {
+        beat().catch((error) => context.log.warn('the host does not answer', { problem: messageOf(error) }));
+      }, 10_000);
+      try {
+        await context.cancelled.catch(() => {}); // told to stop: the host takes its leave
+      } finally {
+        clearInterval(timer);
+      }
+    },
+
     abort: ({ sandboxId, reason }) => atEdge('HostUnreachable', () => sandboxes.abort(sandboxId, { reason })),
     pause: ({ sandboxId, entry }) => atEdge('HostUnreachable', () => sandboxes.pause(sandboxId, { entry })),
 

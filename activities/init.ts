@@ -38,6 +38,8 @@ export function makeInitActivities({ handlers, sandboxes, host }: InitDependenci
         rolloutId: request.rolloutId,
         workflowRunId: Context.current().info.workflowExecution?.runId as string,
         attempt,
+        ...(request.batchId === undefined ? {} : { batchId: request.batchId }),
+        ...(request.groupId === undefined ? {} : { groupId: request.groupId }),
         spec: specFor(handler.sandbox?.(data) ?? {}, handler.tools(data), host),
       },
       signal,

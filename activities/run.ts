@@ -1,14 +1,14 @@
-import { CancelledFailure, type Context } from '@temporalio/activity';
+import type { Context } from '@temporalio/activity';
 import { messageOf, RolloutError } from '../contracts/failures.ts';
 import type { LedgerLine, LedgerRecord } from '../contracts/ledger.ts';
-import type { AbortReason, SandboxInfo } from '../contracts/sandbox.ts';
+import type { SandboxInfo } from '../contracts/sandbox.ts';
 import { STAGE_STARTED_SIGNAL, type StageStartedSignal } from '../contracts/signals.ts';
 import type { AgentEnd, RunActivities, RunInput, RunPosition, RunReport } from '../contracts/stages.ts';
 import type { ToolCall, ToolResult } from '../contracts/tools.ts';
 import { Agent, type LoopEnd, type Policy } from './agent/agent.ts';
 import { LedgerWriter } from './agent/ledger-writer.ts';
 import type { ToolCallParser } from './agent/parsers/parser.ts';
-import { endOfStop, type StopCause, StopSwitch } from './agent/stop.ts';
+import { endOfStop, StopSwitch } from './agent/stop.ts';
 import { atEdge } from './errors.ts';
 import { callHandler } from './handlers/call.ts';
 import { checkedOutcome, checkedPrompt } from './handlers/checked.ts';
@@ -22,6 +22,7 @@ import { messagesOf } from './trajectory/assemble.ts';
 import type { AttemptKey, TrajectoryStore } from './trajectory/store.ts';
 import { turnsIn } from './trajectory/turns.ts';
 import { versionRange } from './trajectory/versions.ts';
+import { watchForStops } from './watch.ts';
 
 /** Seconds beyond its own timeout after which a tool that has not returned is left. */
 const TOOL_GRACE_SECONDS = 60;
@@ -83,7 +84,7 @@ class Run {
     if (remainingMs <= 0) this.stop.throw({ kind: 'deadline' });
     this.stop.generation.addEventListener('abort', () => clearTimeout(deadline));
     const unannounced = this.announceStart(context);
-    const unwatch = this.watchForStops(context, info, done.signal);
+    const unwatch = watchForStops(this.stop, { context, sandboxes, info, done: done.signal });
     try {
       const ledger = new LedgerWriter(
         recorded.map((line: LedgerLine) => line.record),
@@ -141,29 +142,6 @@ class Run {
       throw new RolloutError('SandboxLost', `sandbox ${this.input.placement.sandboxId} is gone`);
     }
     return this.report(key, records, end.ended, 0);
-  }
-
-  /** Throws the stop switch for whatever ends a run from outside: the host's word, or Temporal's. */
-  private async watchForStops(context: Context, info: SandboxInfo, done: AbortSignal): Promise<void> {
-    context.cancelled.catch((error: unknown) => {
-      const why = error instanceof CancelledFailure ? error.message : '';
-      if (why === 'WORKER_SHUTDOWN') this.stop.throw({ kind: 'shutdown' });
-      else if (why === 'CANCELLED') this.stop.throw({ kind: 'cancel', reason: 'user' });
-      else this.stop.throw({ kind: 'superseded' }); // timed out or unknown to the server: given up
-    });
-    try {
-      const { fence } = info;
-      let event = await this.deps.sandboxes.watch(info.sandboxId, { fence }, done);
-      if (event.event === 'pause') {
-        this.stop.requestPause();
-        event = await this.deps.sandboxes.watch(info.sandboxId, { fence, paused: true }, done);
-      }
-      if (event.event === 'abort') this.stop.throw(stopOf(event.reason));
-      else if (event.event === 'superseded') this.stop.throw({ kind: 'superseded' });
-      else this.stop.throw({ kind: 'lost', message: 'the sandbox was released or died during the run' });
-    } catch (error) {
-      if (!done.aborted) this.stop.throw({ kind: 'lost', message: messageOf(error) });
-    }
   }
 
   private async runAgent(info: SandboxInfo, ledger: LedgerWriter): Promise<LoopEnd> {
@@ -284,6 +262,7 @@ class Run {
               reason: cause?.kind === 'cancel' ? cause.reason : 'user',
               llmAborted: this.generating,
               turn: this.reached.turn,
+              ms: this.stop.sinceMs,
             }
           : null,
       turns: turnsIn(records),
@@ -293,8 +272,4 @@ class Run {
       ms: this.position.ms,
     };
   }
-}
-
-function stopOf(reason: AbortReason): StopCause {
-  return reason === 'runDeadline' ? { kind: 'deadline' } : { kind: 'cancel', reason };
 }

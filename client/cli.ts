@@ -8,9 +8,10 @@ import { CANCEL_REASONS } from '../contracts/signals.ts';
 import { doctorCommand } from './commands/doctor.ts';
 import { handlersCommand } from './commands/handlers.ts';
 import { imageCommand } from './commands/image.ts';
-import { cancelCommand, configCommand, listCommand, showCommand } from './commands/inspect.ts';
+import { configCommand, listCommand, showCommand } from './commands/inspect.ts';
 import { leaksCommand } from './commands/leaks.ts';
 import { runCommand } from './commands/run.ts';
+import { cancelCommand, pauseCommand } from './commands/steer.ts';
 import { upCommand } from './commands/up.ts';
 import { makeOutput, type Output } from './output.ts';
 
@@ -111,14 +112,35 @@ export async function main(argv: readonly string[]): Promise<number> {
     .option('--batch <id>')
     .option('--group <id>')
     .option('--task <id>')
-    .addOption(new Option('--stage <stage>').choices(['queued', 'init', 'run', 'evaluate', 'ended']))
+    .addOption(
+      new Option('--stage <stage>').choices(['queued', 'init', 'run', 'paused', 'evaluate', 'ended']),
+    )
     .addOption(new Option('--outcome <outcome>').choices(['completed', 'truncated', 'cancelled', 'failed']))
     .option('--host <name>')
     .option('--limit <n>', 'at most so many', count, 50);
 
-  add('cancel <rollout...>', 'end rollouts', (config, output, ids, flags) =>
-    cancelCommand(config, ids, flags.reason as (typeof CANCEL_REASONS)[number], output),
-  ).addOption(new Option('--reason <reason>').choices([...CANCEL_REASONS]).default('user'));
+  add('cancel [rollout...]', 'end rollouts', (config, output, rolloutIds, flags) =>
+    cancelCommand(config, { ...flags, rolloutIds }, flags.reason as (typeof CANCEL_REASONS)[number], output),
+  )
+    .option('--batch <id>', 'all of a batch')
+    .option('--group <id>', 'all of a group')
+    .option(
+      '--below-version <n>',
+      'of those, or of all, the ones that sampled under an older policy version',
+      version,
+    )
+    .addOption(new Option('--reason <reason>').choices([...CANCEL_REASONS]).default('user'));
+
+  for (const [action, description] of [
+    ['pause', 'make rollouts give their slots back; they keep their sandboxes'],
+    ['resume', 'let paused rollouts go on'],
+  ] as const) {
+    add(`${action} [rollout...]`, description, (config, output, rolloutIds, flags) =>
+      pauseCommand(config, action, { ...flags, rolloutIds }, output),
+    )
+      .option('--batch <id>', 'all open ones of a batch')
+      .option('--group <id>', 'all open ones of a group');
+  }
 
   add('config', 'print the effective configuration and where each value comes from', configCommand);
   add('handlers', 'list the kinds of task with their schema', (config, output) =>
@@ -154,6 +176,12 @@ export async function main(argv: readonly string[]): Promise<number> {
 function count(text: string): number {
   const value = Number(text);
   if (!Number.isInteger(value) || value < 1) throw new InvalidArgumentError('expected a whole number from 1');
+  return value;
+}
+
+function version(text: string): number {
+  const value = Number(text);
+  if (!Number.isInteger(value) || value < 0) throw new InvalidArgumentError('expected a whole number from 0');
   return value;
 }
 

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import {
   ApplicationFailure,
   Client,
@@ -8,13 +9,14 @@ import {
   WorkflowIdReusePolicy,
   WorkflowNotFoundError,
 } from '@temporalio/client';
-import { defaultPayloadConverter, type Payload, TypedSearchAttributes } from '@temporalio/common';
+import { TypedSearchAttributes } from '@temporalio/common';
+import { closedRollout } from '../activities/closed-rollout.ts';
 import type { Config } from '../config/load.ts';
 import { temporalConnection } from '../config/temporal-connection.ts';
-import { FAILURES, messageOf, RolloutError } from '../contracts/failures.ts';
+import { messageOf, RolloutError } from '../contracts/failures.ts';
+import { type RolloutFilter, visibilityQuery } from '../contracts/filter.ts';
 import { problemsOf } from '../contracts/problems.ts';
 import { WORKFLOW_QUEUE } from '../contracts/queues.ts';
-import { recordIdentity, recordTimings } from '../contracts/record.ts';
 import { type CancelReason, RolloutRequest, type RolloutRequestInput } from '../contracts/request.ts';
 import { RolloutResult } from '../contracts/result.ts';
 import { SEARCH_ATTRIBUTES as ATTRIBUTES } from '../contracts/search-attributes.ts';
@@ -27,7 +29,13 @@ import {
   type RolloutStatus,
   STATUS_QUERY,
 } from '../contracts/signals.ts';
-import { type RolloutFilter, visibilityQuery } from './filter.ts';
+import {
+  CANCEL_SWEEP_WORKFLOW,
+  HOST_WORKFLOW,
+  Selection,
+  type SweepInput,
+  type SweepReport,
+} from '../contracts/sweep.ts';
 
 /** Temporal refuses payloads of 2 MB; the request also travels to every stage. */
 const MOST_REQUEST_BYTES = 1024 ** 2;
@@ -122,7 +130,10 @@ export class RolloutClient {
       return RolloutResult.parse(await this.temporal.workflow.getHandle(rolloutId).result());
     } catch (error) {
       if (!(error instanceof WorkflowFailedError)) throw error;
-      return recordInFailure(error) ?? (await this.closedFromOutside(rolloutId, error));
+      const record = recordInFailure(error);
+      if (record) return record;
+      const message = messageOf(error.cause ?? error);
+      return (await closedRollout(this.temporal, rolloutId, message)).result;
     }
   }
 
@@ -155,13 +166,34 @@ export class RolloutClient {
     }
   }
 
-  private async closedFromOutside(rolloutId: string, error: WorkflowFailedError): Promise<RolloutResult> {
-    const handle = this.temporal.workflow.getHandle(rolloutId);
-    const { runId, startTime, closeTime } = await handle.describe();
-    const events = (await handle.fetchHistory()).events ?? [];
-    const payloads = events[0]?.workflowExecutionStartedEventAttributes?.input?.payloads ?? [];
-    const request = RolloutRequest.parse(defaultPayloadConverter.fromPayload(payloads[0] as Payload));
-    return closedRecord(request, runId, messageOf(error.cause ?? error), startTime, closeTime ?? new Date());
+  /**
+   * Ends everything that is selected; returns when agents have been stopped and the rest has been told. Durable:
+   * it goes on when this process dies.
+   * @throws RolloutError InvalidRequest naming the field.
+   */
+  async cancelMany(selection: Selection, reason: CancelReason = 'user'): Promise<SweepReport> {
+    const parsed = Selection.safeParse(selection);
+    if (!parsed.success) throw new RolloutError('InvalidRequest', problemsOf(parsed.error));
+    const input: SweepInput = { selection: parsed.data, reason, hosts: await this.hosts() };
+    return this.temporal.workflow.execute<(input: SweepInput) => Promise<SweepReport>>(
+      CANCEL_SWEEP_WORKFLOW,
+      {
+        workflowId: `cancel-sweep:${randomUUID()}`,
+        taskQueue: WORKFLOW_QUEUE,
+        args: [input],
+        staticSummary: `${reason}: ${JSON.stringify(parsed.data).slice(0, 100)}`,
+      },
+    );
+  }
+
+  /** Names of the sandbox hosts that are up. */
+  async hosts(): Promise<string[]> {
+    const query = `WorkflowType = '${HOST_WORKFLOW}' AND ExecutionStatus = 'Running'`;
+    const hosts: string[] = [];
+    for await (const { workflowId } of this.temporal.workflow.list({ query })) {
+      hosts.push(workflowId.replace(/^host:/, ''));
+    }
+    return hosts;
   }
 
   /** False once a rollout's workflow is closed. */
@@ -214,34 +246,6 @@ function attributesOf(request: RolloutRequest): TypedSearchAttributes {
     ...(request.groupId ? [{ key: ATTRIBUTES.groupId, value: request.groupId }] : []),
     ...(request.batchId ? [{ key: ATTRIBUTES.batchId, value: request.batchId }] : []),
   ]);
-}
-
-/** The record of a rollout that was closed without writing one. */
-function closedRecord(
-  request: RolloutRequest,
-  runId: string,
-  message: string,
-  started: Date,
-  ended: Date,
-): RolloutResult {
-  const [startedAt, endedAt] = [started.toISOString(), ended.toISOString()];
-  return {
-    ...recordIdentity(request, runId),
-    outcome: 'failed',
-    reward: null,
-    truncation: null,
-    cancel: null,
-    failure: { type: 'Terminated', stage: 'queued', cause: FAILURES.Terminated.cause, message, attempt: 0 },
-    retried: [],
-    attempt: 0,
-    host: null,
-    backend: null,
-    policyVersions: null,
-    trajectory: null,
-    startedAt,
-    endedAt,
-    timings: recordTimings(startedAt, endedAt, { initMs: 0, runMs: 0, evaluateMs: 0 }),
-  };
 }
 
 /** A failed rollout carries its record in the details of its failure. */

@@ -72,6 +72,9 @@ export const CreateSandbox = z.object({
   rolloutId: RolloutId,
   workflowRunId: z.string().min(1).max(100),
   attempt: z.int().min(1),
+  /** Of the rollout, so that a whole batch or group can be stopped at once. */
+  batchId: z.string().optional(),
+  groupId: z.string().optional(),
   spec: SandboxSpec,
 });
 export type CreateSandbox = z.infer<typeof CreateSandbox>;

@@ -2,6 +2,7 @@ import type { LedgerEnd } from './ledger.ts';
 import type { CancelReason, RolloutRequest } from './request.ts';
 import type { RolloutResult } from './result.ts';
 import type { AbortReason, SandboxBackendName } from './sandbox.ts';
+import type { AbortMany } from './sweep.ts';
 
 /** How an agent ends: by itself, or at a limit. */
 export type AgentEnd = LedgerEnd['ended'];
@@ -43,6 +44,8 @@ export interface RunReport {
     readonly reason: CancelReason;
     readonly llmAborted: boolean;
     readonly turn: number;
+    /** From the abort's arrival at the worker to the release of the sandbox. */
+    readonly ms?: number;
   } | null;
   readonly turns: number;
   readonly tokens: number;
@@ -114,7 +117,15 @@ export interface EvaluateActivities {
   conclude(input: ConcludeInput): Promise<RolloutResult>;
 }
 
-/** Activities on `rollouts-control-<host>`. */
+/** Activities on `rollouts-control-<host>` that concern the whole host. */
+export interface HostActivities {
+  /** Stops every selected agent at once. */
+  abortMany(input: AbortMany): Promise<{ readonly rolloutIds: string[] }>;
+  /** Lasts for as long as the host is up. */
+  presence(): Promise<void>;
+}
+
+/** Activities on `rollouts-control-<host>` that concern one sandbox. */
 export interface ControlActivities {
   /** Stops the agent in a sandbox at once: its LLM request, its commands. */
   abort(input: { sandboxId: string; reason: AbortReason }): Promise<void>;

@@ -7,6 +7,7 @@ import { makeInitActivities } from '../activities/init.ts';
 import { LlmServers } from '../activities/llm/servers.ts';
 import { makeRunActivities } from '../activities/run.ts';
 import { SandboxClient } from '../activities/sandbox/client.ts';
+import { makeSweepActivities } from '../activities/sweep.ts';
 import { TrajectoryStore } from '../activities/trajectory/store.ts';
 import type { Config } from '../config/load.ts';
 import { temporalConnection } from '../config/temporal-connection.ts';
@@ -90,7 +91,11 @@ export async function makeWorkers(config: Config, roles: readonly Role[]): Promi
           maxConcurrentActivityTaskExecutions: config.workers.evalSlots,
         }),
         // Its own slots: a record must not wait behind graders that hang.
-        await Worker.create({ ...shared, taskQueue: RECORDS_QUEUE, activities: { conclude } }),
+        await Worker.create({
+          ...shared,
+          taskQueue: RECORDS_QUEUE,
+          activities: { conclude, ...makeSweepActivities({ store }) },
+        }),
       ];
     },
   };

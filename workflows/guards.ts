@@ -16,7 +16,8 @@ export function cancelProblem(payload: unknown): string | null {
 export function stageStartedProblem(payload: unknown): string | null {
   const { attempt, entry, elapsedMs } = recordOf(payload);
   for (const [name, value] of Object.entries({ attempt, entry })) {
-    if (!Number.isSafeInteger(value) || (value as number) < 1) return `${name}: expected a whole number from 1`;
+    if (!Number.isSafeInteger(value) || (value as number) < 1)
+      return `${name}: expected a whole number from 1`;
   }
   const valid = typeof elapsedMs === 'number' && Number.isFinite(elapsedMs) && elapsedMs >= 0;
   return valid ? null : 'elapsedMs: expected milliseconds, not negative';

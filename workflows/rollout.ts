@@ -93,7 +93,7 @@ class Rollout implements Known, Steered {
     );
     this.report = report;
     this.sandboxHeld = false; // run has released it
-    if (report.ended === 'aborted') throw new RunAborted(report.cancel?.reason ?? 'user');
+    if (report.ended === 'aborted') throw new RunAborted(report);
 
     await this.whilePaused();
     const said = `${report.ended} after ${report.turns} turns, ${report.tokens} tokens`;
@@ -156,7 +156,7 @@ class Rollout implements Known, Steered {
   /** Everything that did not end in a grade: the sandbox is released, one terminal record is kept. */
   private async windUp(error: unknown): Promise<RolloutResult> {
     const stage = this.stage === 'ended' ? 'evaluate' : this.stage;
-    if (error instanceof RunAborted) this.cancelled ??= { reason: error.reason, stage, at: Date.now() };
+    if (error instanceof RunAborted) this.cancelled ??= { ...error.cancel, stage };
     const failure = this.cancelled ? null : stageFailureOf(error, stage, this.attempt);
     await this.release(this.cancelled?.reason ?? 'failed');
     const result = await this.conclude(failure);
@@ -266,11 +266,12 @@ class Rollout implements Known, Steered {
 
 /** Thrown within the workflow when the run stage was ended by a cancellation. */
 class RunAborted extends Error {
-  readonly reason: CancelReason;
+  /** The host may have been told past this workflow. */
+  readonly cancel: { readonly reason: CancelReason; readonly at: number };
 
-  constructor(reason: CancelReason) {
-    super(`run aborted: ${reason}`);
-    this.reason = reason;
+  constructor({ cancel }: RunReport) {
+    super('run aborted');
+    this.cancel = { reason: cancel?.reason ?? 'user', at: Date.now() - (cancel?.ms ?? 0) };
   }
 }
 

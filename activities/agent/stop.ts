@@ -35,7 +35,7 @@ export function endOfStop(cause: StopCause): 'aborted' | 'deadline' | 'shutdown'
 export class StopSwitch {
   private readonly controller = new AbortController();
   private readonly pause = new AbortController();
-  private stopped: StopCause | undefined;
+  private stopped: { readonly cause: StopCause; readonly at: number } | undefined;
   /** Aborts what can go on later where it was: sampling. A tool call that has begun ends first. */
   readonly generation = AbortSignal.any([this.controller.signal, this.pause.signal]);
 
@@ -55,12 +55,17 @@ export class StopSwitch {
 
   /** The cause, once thrown. */
   get cause(): StopCause | undefined {
-    return this.stopped;
+    return this.stopped?.cause;
+  }
+
+  /** Milliseconds since it was thrown; 0 if it was not. */
+  get sinceMs(): number {
+    return this.stopped ? performance.now() - this.stopped.at : 0;
   }
 
   throw(cause: StopCause): void {
     if (this.stopped) return;
-    this.stopped = cause;
+    this.stopped = { cause, at: performance.now() };
     this.controller.abort(new Error(`stopped: ${cause.kind}`));
   }
 }

@@ -24,6 +24,7 @@ import {
   WatchEvent,
   type WriteFile,
 } from '../../contracts/sandbox.ts';
+import { AbortedMany, type AbortMany } from '../../contracts/sweep.ts';
 import {
   type DiffWorkspace,
   type MarkStart,
@@ -156,6 +157,11 @@ export class SandboxClient {
   /** Stops what runs and tells the holder. */
   async abort(sandboxId: string, request: z.infer<typeof AbortSandbox>, signal?: AbortSignal): Promise<void> {
     await this.call(Nothing, 'POST', `${at(sandboxId)}/abort`, request, signal);
+  }
+
+  /** Stops every agent that is selected; says whose. */
+  abortMany(request: AbortMany, signal?: AbortSignal): Promise<z.infer<typeof AbortedMany>> {
+    return this.call(AbortedMany, 'POST', '/v1/abort', request, signal);
   }
 
   /** Tells the holder to pause, unless it is a later entry. */

@@ -2,10 +2,9 @@ import { readTrajectory, TrajectoryStore } from '../../activities/trajectory/sto
 import type { Config } from '../../config/load.ts';
 import { valueAt, valueNames } from '../../config/names.ts';
 import { messageOf, RolloutError } from '../../contracts/failures.ts';
-import type { CancelReason } from '../../contracts/request.ts';
+import type { RolloutFilter } from '../../contracts/filter.ts';
 import type { RolloutResult } from '../../contracts/result.ts';
 import type { Trajectory } from '../../contracts/trajectory.ts';
-import type { RolloutFilter } from '../filter.ts';
 import { type Output, tableOf } from '../output.ts';
 import { RolloutClient, type RolloutListing } from '../rollout-client.ts';
 
@@ -85,32 +84,6 @@ export async function listCommand(
       ),
     );
     return 0;
-  } finally {
-    await client.close();
-  }
-}
-
-/** `rollouts cancel`. */
-export async function cancelCommand(
-  config: Config,
-  rolloutIds: readonly string[],
-  reason: CancelReason,
-  output: Output,
-): Promise<number> {
-  const client = await RolloutClient.connect(config);
-  try {
-    let problems = 0;
-    for (const rolloutId of rolloutIds) {
-      try {
-        await client.cancel(rolloutId, reason);
-        output.note(`${rolloutId}: told to end (${reason})`);
-      } catch (error) {
-        problems++;
-        output.note(`${rolloutId}: ${messageOf(error)}`);
-      }
-    }
-    if (output.json) output.result({ asked: rolloutIds.length - problems, problems }, () => '');
-    return problems === 0 ? 0 : 1;
   } finally {
     await client.close();
   }

@@ -73,7 +73,7 @@ async function stages(t: TestContext, policy: Policy = letterPolicy({ replies })
   const { init } = makeInitActivities({ handlers, sandboxes, host: loadTools() });
   const { run } = makeRunActivities({ handlers, sandboxes, policies, parser: fenced, store });
   const { evaluate, conclude } = makeEvaluateActivities({ handlers, store });
-  const { abort, release } = makeControlActivities({ sandboxes, store });
+  const { abort, pause, release } = makeControlActivities({ sandboxes, store });
   const record = { startedAt: new Date().toISOString(), retried: [], initMs: 1, runMs: 1 };
   return {
     stateDir,
@@ -81,8 +81,9 @@ async function stages(t: TestContext, policy: Policy = letterPolicy({ replies })
     store,
     inActivity,
     init: (asked = request) => inActivity(() => init({ request: asked, attempt: 1 })),
-    run: (placement: Placement, asked = request) =>
-      inActivity(() => run({ request: asked, attempt: 1, placement })),
+    run: (placement: Placement, asked = request, rest: { entry?: number; remainingMs?: number } = {}) =>
+      inActivity(() => run({ request: asked, attempt: 1, placement, ...rest })),
+    pause: ({ sandboxId }: Placement, entry: number) => inActivity(() => pause({ sandboxId, entry })),
     runWith: (other: LlmServers, placement: Placement) => {
       const made = makeRunActivities({ handlers, sandboxes, policies: other, parser: fenced, store });
       return inActivity(() => made.run({ request, attempt: 1, placement }));
@@ -159,12 +160,71 @@ test('an abort ends the run with its tokens and releases the sandbox', async (t)
   await s.abort(placement);
   const report = await running;
   assert.equal(report.ended, 'aborted');
-  assert.deepEqual(report.cancel, { reason: 'stale', llmAborted: true, turn: 0 });
+  const { ms, ...cancel } = report.cancel ?? { ms: -1 };
+  assert.ok(ms !== undefined && ms >= 0);
+  assert.deepEqual(cancel, { reason: 'stale', llmAborted: true, turn: 0 });
   assert.equal(report.tokens, 3, 'tokens received before the abort are kept');
   assert.equal((await s.sandboxes.stats()).sandboxes, 0);
   const result = await s.conclude(ungraded());
   assert.equal(result.trajectory?.sampledTokens, 3);
   assert.deepEqual(result.policyVersions, [4, 4]);
+});
+
+/** A rollout that has been paused in the middle of its second turn. */
+async function pausedRollout(t: TestContext) {
+  let sampling!: () => void;
+  const reached = new Promise<void>((resolve) => {
+    sampling = resolve;
+  });
+  let requests = 0;
+  const policy = letterPolicy({
+    replies,
+    onGenerate: async (_request, signal) => {
+      if (++requests !== 2 || signal.aborted) return;
+      sampling();
+      await new Promise((resolve) => signal.addEventListener('abort', resolve));
+    },
+  });
+  const s = await stages(t, policy);
+  const placement = await s.init();
+  const running = s.run(placement, request, { entry: 1 });
+  await reached;
+  await s.pause(placement, 1);
+  const paused = await running;
+  assert.deepEqual([paused.ended, paused.turns, paused.processesKilled], ['paused', 1, 0]);
+  assert.equal((await s.sandboxes.stats()).sandboxes, 1);
+  return { s, placement };
+}
+
+test('a pause keeps tokens and sandbox, and the next entry goes on to what an undisturbed run gives', async (t) => {
+  const { s, placement } = await pausedRollout(t);
+  const report = await s.run(placement, request, { entry: 2, remainingMs: 60_000 });
+  assert.deepEqual([report.ended, report.turns], ['finished', 3]);
+  const result = await s.evaluate(placement);
+  assert.deepEqual(result.reward, { total: 1, parts: { right: 1 } });
+  assert.ok(result.trajectory);
+  const [trajectory] = await readTrajectory(result.trajectory);
+  assert.equal(
+    decode([...(trajectory?.input_ids ?? []), ...(trajectory?.output_ids ?? [])]),
+    `Copy in.txt to out.txt.[assistant]${replies[0]}[tool]0[assistant]${replies[1]}[tool]hello[assistant]done`,
+  );
+  assert.deepEqual(
+    trajectory?.turns.map(({ turn, finish }) => [turn, finish]),
+    [
+      [0, 'stop'],
+      [1, 'abort'],
+      [1, 'stop'],
+      [2, 'stop'],
+    ],
+  );
+});
+
+test('an entry with no time left ends at the deadline, and what exists is graded', async (t) => {
+  const { s, placement } = await pausedRollout(t);
+  const report = await s.run(placement, request, { entry: 2, remainingMs: 0 });
+  assert.deepEqual([report.ended, report.turns], ['deadline', 1]);
+  assert.equal((await s.sandboxes.stats()).sandboxes, 0);
+  assert.equal((await s.evaluate(placement)).truncation, 'deadline');
 });
 
 test('a newer run of the same rollout supersedes an older one', async (t) => {

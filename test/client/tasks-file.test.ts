@@ -5,8 +5,8 @@ import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { HandlerRegistry } from '../../activities/handlers/registry.ts';
 import { rolloutIdOf } from '../../client/batch.ts';
-import { visibilityQuery } from '../../client/filter.ts';
 import { type BadLine, readTasks } from '../../client/tasks-file.ts';
+import { visibilityQuery } from '../../contracts/filter.ts';
 import { RolloutId } from '../../contracts/request.ts';
 
 let folder: string;

@@ -144,3 +144,51 @@ test('abort tells the holder and stops what runs, but keeps sandbox and ledger',
   await client.appendLedger(sandboxId, { fence, seq: 0, record: record(0) });
   assert.equal((await client.readLedger(sandboxId)).length, 1);
 });
+
+test('a pause is heard once by the entry it was meant for, however late that one comes', async (t) => {
+  const { client } = await startHost(t, 'process');
+  const { sandboxId } = (await Box.create(client)).info;
+  const attach = async (entry: number) =>
+    (await client.attach(sandboxId, { workflowRunId: 'run-1', attempt: 1, entry })).info.fence;
+  const first = await attach(1);
+  const watch = client.watch(sandboxId, { fence: first });
+  await client.pause(sandboxId, { entry: 1 });
+  assert.deepEqual(await watch, { event: 'pause' });
+  assert.deepEqual(await client.watch(sandboxId, { fence: first }), { event: 'pause' }, 'asked anew');
+  const next = client.watch(sandboxId, { fence: first, paused: true });
+  await client.pause(sandboxId, { entry: 2 }); // before entry 2 has come
+  const second = await attach(2);
+  assert.deepEqual(await next, { event: 'superseded' });
+  assert.deepEqual(await client.watch(sandboxId, { fence: second }), { event: 'pause' });
+  const third = await attach(3);
+  await client.pause(sandboxId, { entry: 2 }); // late, and not meant for entry 3
+  const working = client.watch(sandboxId, { fence: third });
+  await client.abort(sandboxId, { reason: 'user' });
+  assert.deepEqual(await working, { event: 'abort', reason: 'user' });
+});
+
+test('one command stops all that a selection names, and nothing else', async (t) => {
+  const { client } = await startHost(t, 'process', 8);
+  const make = async (rolloutId: string, batchId: string, groupId: string, policyVersion: number) => {
+    const labels = { batchId, groupId };
+    const info = await client.create({ rolloutId, workflowRunId: 'run-1', attempt: 1, ...labels, spec });
+    const sampled = { kind: 'sampled', turn: 0, promptLength: 1, ids: [1], logprobs: [0], policyVersion };
+    const rest = { finish: 'stop', text: '', calls: [], server: 's', startedAt: 'now', ms: 0 };
+    const { fence } = info;
+    await client.appendLedger(info.sandboxId, { fence, seq: 0, record: { ...sampled, ...rest } });
+    return info;
+  };
+  await make('a', 'b1', 'g1', 3);
+  await make('b', 'b1', 'g2', 4);
+  const c = await make('c', 'b2', 'g3', 5);
+  const aborted = async (selection: Parameters<typeof client.abortMany>[0]['selection']) =>
+    (await client.abortMany({ selection, reason: 'stale' })).rolloutIds.sort();
+  assert.deepEqual(await aborted({ rolloutIds: ['b', 'x'] }), ['b']);
+  assert.deepEqual(await aborted({ batchId: 'b1' }), ['a', 'b']);
+  assert.deepEqual(await aborted({ groupId: 'g2' }), ['b']);
+  assert.deepEqual(await aborted({ belowVersion: 4 }), ['a']);
+  assert.deepEqual(await aborted({ batchId: 'b1', belowVersion: 5 }), ['a', 'b']);
+  const watch = client.watch(c.sandboxId, { fence: c.fence });
+  assert.deepEqual(await aborted({ belowVersion: 6 }), ['a', 'b', 'c']);
+  assert.deepEqual(await watch, { event: 'abort', reason: 'stale' });
+});

@@ -1,6 +1,8 @@
 import { fileURLToPath } from 'node:url';
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import { bundleWorkflowCode, DefaultLogger, NativeConnection, Runtime, Worker } from '@temporalio/worker';
+import { makeSweepActivities } from '../../activities/sweep.ts';
+import { TrajectoryStore } from '../../activities/trajectory/store.ts';
 import { type FailureType, helpsInStage } from '../../contracts/failures.ts';
 import {
   controlQueue,
@@ -14,6 +16,7 @@ import { recordIdentity, recordTimings } from '../../contracts/record.ts';
 import type {
   ControlActivities,
   EvaluateActivities,
+  HostActivities,
   InitActivities,
   Placement,
   RunActivities,
@@ -32,6 +35,7 @@ export interface Script {
   abort: ControlActivities['abort'];
   pause: ControlActivities['pause'];
   release: ControlActivities['release'];
+  abortMany: HostActivities['abortMany'];
 }
 
 export const placement: Placement = {
@@ -84,6 +88,7 @@ export const usual: Script = {
   abort: async () => {},
   pause: async () => {},
   release: async () => ({ processesKilled: 4, problem: null }),
+  abortMany: async () => ({ rolloutIds: [] }),
 };
 
 /** Throws a failure of the table as a stage would. */
@@ -104,8 +109,14 @@ export async function untilCancelled(): Promise<never> {
 
 let bundle: ReturnType<typeof bundleWorkflowCode> | undefined;
 
-/** Runs workers on all queues with a script whose parts a test may replace while they run. */
-export async function startScriptedWorkers(address: string): Promise<{
+/**
+ * Runs workers on all queues with a script whose parts a test may replace while they run. What reaches many
+ * rollouts through Temporal is the real thing.
+ */
+export async function startScriptedWorkers(
+  address: string,
+  store = new TrajectoryStore('/nonexistent'),
+): Promise<{
   script: Script;
   calls: string[];
   stop(): Promise<void>;
@@ -143,12 +154,17 @@ export async function startScriptedWorkers(address: string): Promise<{
     await Worker.create({
       ...shared,
       taskQueue: RECORDS_QUEUE,
-      activities: { conclude: called('conclude') },
+      activities: { conclude: called('conclude'), ...makeSweepActivities({ store }) },
     }),
     await Worker.create({
       ...shared,
       taskQueue: controlQueue('host-a'),
-      activities: { abort: called('abort'), pause: called('pause'), release: called('release') },
+      activities: {
+        abort: called('abort'),
+        pause: called('pause'),
+        release: called('release'),
+        abortMany: called('abortMany'),
+      },
     }),
   ];
   const running = Promise.all(workers.map((worker) => worker.run()));

@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { messageOf, RolloutError } from '../../contracts/failures.ts';
+import type { CancelReason } from '../../contracts/request.ts';
 import type {
   AttachResult,
   AttachSandbox,
@@ -11,6 +12,7 @@ import type {
   SandboxInfo,
   WatchEvent,
 } from '../../contracts/sandbox.ts';
+import type { Selection } from '../../contracts/sweep.ts';
 import { AUDIT_TIMES, Audit } from './audit.ts';
 import type { Backend, Handle } from './backends/backend.ts';
 import { makeBackend } from './backends/choose.ts';
@@ -24,6 +26,7 @@ import type { SandboxHostOptions } from './options.ts';
 import { type HostPaths, hostPaths, sandboxPrefix } from './paths.ts';
 import type { ProcessInfo } from './processes.ts';
 import { Sandbox } from './sandbox.ts';
+import { isSelected } from './selection.ts';
 import { SideSandboxes } from './workspace/side-sandbox.ts';
 
 /** The sandboxes of one machine. Knows nothing of how it is called. */
@@ -145,6 +148,13 @@ export class SandboxHost {
     };
   }
 
+  /** Stops all agents that are selected, and says whose they are; their holders do the rest. */
+  abortMany(selection: Selection, reason: CancelReason): string[] {
+    const chosen = [...this.byRollout.values()].filter((sandbox) => isSelected(selection, sandbox));
+    for (const sandbox of chosen) sandbox.abort(reason);
+    return chosen.map(({ rolloutId }) => rolloutId);
+  }
+
   /** Ends all sandboxes. */
   async close(): Promise<void> {
     this.closed = true;
@@ -184,10 +194,10 @@ export class SandboxHost {
       handle = await this.backend.create(creation);
       recordAnchors(folder, handle.anchors);
       const ledger = await opening;
-      const { rolloutId } = request;
+      const { rolloutId, batchId, groupId } = request;
       const { backend, side } = this;
       const { logger } = this.options;
-      const parts = { rolloutId, attempt, host, backend, handle, ledger, side, logger };
+      const parts = { rolloutId, batchId, groupId, attempt, host, backend, handle, ledger, side, logger };
       return new Sandbox({ ...parts, folder, workspaceDir, controlDir });
     } catch (error) {
       if (handle) await this.backend.destroy(handle);

@@ -1,4 +1,4 @@
-import { Client } from '@temporalio/client';
+import { Client, WorkflowIdConflictPolicy } from '@temporalio/client';
 import { NativeConnection, Runtime, Worker } from '@temporalio/worker';
 import { makeControlActivities } from '../../activities/control.ts';
 import { SandboxClient } from '../../activities/sandbox/client.ts';
@@ -8,7 +8,8 @@ import { apptainerProgram } from '../../config/programs.ts';
 import { temporalConnection } from '../../config/temporal-connection.ts';
 import { loadTools } from '../../config/tools.ts';
 import { messageOf } from '../../contracts/failures.ts';
-import { controlQueue } from '../../contracts/queues.ts';
+import { controlQueue, WORKFLOW_QUEUE } from '../../contracts/queues.ts';
+import { HOST_WORKFLOW } from '../../contracts/sweep.ts';
 import { makeLogger, temporalLogger } from '../log.ts';
 import { announceReady, runUntilStopped } from '../process.ts';
 import { lookUpIn } from './lookup.ts';
@@ -22,6 +23,7 @@ async function main(): Promise<void> {
   const { host } = config.derived;
   const { connectionOptions, namespace } = temporalConnection(config);
   const connection = await NativeConnection.connect(connectionOptions);
+  const temporal = new Client({ connection, namespace });
   const server = await startSandboxHost({
     stateDir: config.derived.stateFolder,
     host,
@@ -35,7 +37,7 @@ async function main(): Promise<void> {
       unknownMs: config.sandbox.unknownSeconds * 1000,
       ledgerMs: config.sandbox.ledgerSeconds * 1000,
     },
-    isOpen: lookUpIn(new Client({ connection, namespace })),
+    isOpen: lookUpIn(temporal),
     logger: log,
   });
   const sandboxes = new SandboxClient(server);
@@ -51,6 +53,13 @@ async function main(): Promise<void> {
     shutdownForceTime: '5s',
   });
   log.info({ host, backend: config.sandbox.backend, socket: server.socketPath }, 'sandbox host is up');
+  await temporal.workflow.start(HOST_WORKFLOW, {
+    workflowId: `host:${host}`,
+    taskQueue: WORKFLOW_QUEUE,
+    args: [{ host }],
+    workflowIdConflictPolicy: WorkflowIdConflictPolicy.USE_EXISTING,
+    staticSummary: `sandbox host ${host}`,
+  });
   announceReady();
   await runUntilStopped([worker]);
   await server.close();

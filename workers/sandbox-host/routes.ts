@@ -13,6 +13,7 @@ import {
   ShellRequest,
   WriteFile,
 } from '../../contracts/sandbox.ts';
+import { AbortMany } from '../../contracts/sweep.ts';
 import { DiffWorkspace, MarkStart, RestoreWorkspace, SnapshotWorkspace } from '../../contracts/workspace.ts';
 import type { SandboxHost } from './host.ts';
 
@@ -31,6 +32,10 @@ export function addRoutes(server: FastifyInstance, host: SandboxHost): void {
   const sandboxOf = (request: FastifyRequest) => host.get(parse(Id, request.params).id);
 
   server.post('/v1/sandboxes', (request) => host.create(parse(CreateSandbox, request.body)));
+  server.post('/v1/abort', async (request) => {
+    const { selection, reason } = parse(AbortMany, request.body);
+    return { rolloutIds: host.abortMany(selection, reason) };
+  });
   server.get('/v1/stats', async () => host.stats());
   server.delete('/v1/sandboxes/:id', (request) => host.release(parse(Id, request.params).id));
   server.post('/v1/sandboxes/:id/attach', (request) =>

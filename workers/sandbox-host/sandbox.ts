@@ -29,6 +29,8 @@ const DEATH_NOTICE_MS = 500;
 /** What a {@link Sandbox} is made of. */
 export interface SandboxParts {
   readonly rolloutId: string;
+  readonly batchId: string | undefined;
+  readonly groupId: string | undefined;
   readonly attempt: AttemptId;
   readonly host: string;
   readonly backend: Backend;
@@ -75,6 +77,19 @@ export class Sandbox {
 
   get sandboxId(): string {
     return this.parts.handle.sandboxId;
+  }
+
+  get batchId(): string | undefined {
+    return this.parts.batchId;
+  }
+
+  get groupId(): string | undefined {
+    return this.parts.groupId;
+  }
+
+  /** Of all tokens recorded; null before the first. */
+  get oldestVersion(): number | null {
+    return this.parts.ledger.oldestVersion;
   }
 
   get lastHeard(): number {

@@ -1,6 +1,7 @@
 import os from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { Client } from '@temporalio/client';
 import { startEmbeddedLlm } from '../../activities/llm/embedded/server.ts';
 import { removeEndpoints, writeEndpoints } from '../../config/endpoints.ts';
 import { type Config, loadConfig } from '../../config/load.ts';
@@ -9,6 +10,7 @@ import { startTimeOf } from '../../config/process-identity.ts';
 import { loadTools } from '../../config/tools.ts';
 import type { LlmServer } from '../../contracts/llm.ts';
 import { devServerArguments, waitForServer, withParentDeath } from '../../temporal-config/dev-server.ts';
+import { registerSchedules } from '../../temporal-config/schedules.ts';
 import { registerSearchAttributes } from '../../temporal-config/search-attributes.ts';
 import { hostPaths } from '../sandbox-host/paths.ts';
 import { Keeper, type Running } from './keep.ts';
@@ -123,6 +125,7 @@ class Parts {
         }),
       ]);
       await registerSearchAttributes(connection, namespace);
+      await registerSchedules(new Client({ connection, namespace }));
       await connection.close();
       return { ended: child.ended, stop: () => child.stop(15_000) };
     });

@@ -3,6 +3,7 @@ import { type FileHandle, open } from 'node:fs/promises';
 import path from 'node:path';
 import { NO_HASH, parseLedger, sealLine } from '../../../activities/trajectory/ledger-file.ts';
 import { syncFolder } from '../../../activities/trajectory/sync-folder.ts';
+import { versionRange } from '../../../activities/trajectory/versions.ts';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
 import { type LedgerLine, LedgerRecord } from '../../../contracts/ledger.ts';
 
@@ -72,6 +73,11 @@ export class Ledger {
   /** All lines, after the appends that were asked for before. */
   read(): Promise<LedgerLine[]> {
     return this.inTurn(async () => [...this.lines]);
+  }
+
+  /** The oldest policy version that tokens were sampled under. */
+  get oldestVersion(): number | null {
+    return versionRange(this.lines.map(({ record }) => record))?.[0] ?? null;
   }
 
   close(): Promise<void> {

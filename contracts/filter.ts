@@ -1,4 +1,4 @@
-import { ROLLOUT_WORKFLOW } from '../contracts/signals.ts';
+import { ROLLOUT_WORKFLOW } from './signals.ts';
 
 /** Which rollouts to list; every given part must match. */
 export interface RolloutFilter {

@@ -1,0 +1,91 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import { Context } from '@temporalio/activity';
+import { type Client, WorkflowNotFoundError } from '@temporalio/client';
+import { visibilityQuery } from '../contracts/filter.ts';
+import { CANCEL_SIGNAL, type CancelSignal } from '../contracts/signals.ts';
+import type { SignalRestInput, SweepActivities } from '../contracts/sweep.ts';
+import { closedRollout } from './closed-rollout.ts';
+import type { TrajectoryStore } from './trajectory/store.ts';
+
+/** Signals under way at once: enough to keep a server busy, few enough to leave it room for others. */
+const SIGNALS_AT_ONCE = 16;
+/** Visibility is eventually consistent: a list is asked for until it has brought nothing new this often. */
+const QUIET_ROUNDS = 2;
+const ROUND_MS = 1000;
+/** How far back closed rollouts are looked for; a schedule looks every few minutes. */
+const CLOSED_WITHIN_MS = 24 * 3_600_000;
+
+/** Activities that reach many rollouts through Temporal. */
+export function makeSweepActivities({ store }: { readonly store: TrajectoryStore }): SweepActivities {
+  return { signalRest, recordClosed: () => recordClosed(store) };
+}
+
+async function signalRest(input: SignalRestInput): Promise<{ signalled: number }> {
+  const context = Context.current();
+  const { client } = context;
+  const told = new Set(input.aborted);
+  const { rolloutIds, batchId, groupId } = input.selection;
+  let signalled = 0;
+  const tell = async (ids: readonly string[]) => {
+    const rest = ids.filter((id) => !told.has(id));
+    for (const id of rest) told.add(id);
+    const queue = [...rest];
+    const worker = async () => {
+      for (let id = queue.pop(); id !== undefined; id = queue.pop()) {
+        if (await signalCancel(client, id, { reason: input.reason })) signalled++;
+        context.heartbeat({ signalled });
+      }
+    };
+    await Promise.all(Array.from({ length: SIGNALS_AT_ONCE }, worker));
+    return rest.length;
+  };
+  if (rolloutIds) {
+    await tell(rolloutIds);
+  } else if (batchId !== undefined || groupId !== undefined) {
+    const query = `${visibilityQuery({
+      ...(batchId === undefined ? {} : { batchId }),
+      ...(groupId === undefined ? {} : { groupId }),
+    })} AND ExecutionStatus = 'Running'`;
+    for (let quiet = 0; quiet < QUIET_ROUNDS; ) {
+      const listed: string[] = [];
+      for await (const { workflowId } of client.workflow.list({ query })) listed.push(workflowId);
+      quiet = (await tell(listed)) === 0 ? quiet + 1 : 0;
+      context.heartbeat({ signalled });
+      if (quiet < QUIET_ROUNDS) await delay(ROUND_MS, undefined, { signal: context.cancellationSignal });
+    }
+  }
+  // Of a policy version, only hosts know which rollouts have sampled under it.
+  return { signalled };
+}
+
+/** False if the rollout has ended, or there is none. */
+async function signalCancel(client: Client, rolloutId: string, signal: CancelSignal): Promise<boolean> {
+  try {
+    await client.workflow.getHandle(rolloutId).signal(CANCEL_SIGNAL, signal);
+    return true;
+  } catch (error) {
+    if (error instanceof WorkflowNotFoundError) return false;
+    throw error;
+  }
+}
+
+async function recordClosed(store: TrajectoryStore): Promise<{ recorded: number }> {
+  const context = Context.current();
+  const since = new Date(Date.now() - CLOSED_WITHIN_MS).toISOString();
+  const closed = `ExecutionStatus IN ('Terminated', 'TimedOut', 'Canceled') AND CloseTime > '${since}'`;
+  let recorded = 0;
+  for await (const execution of context.client.workflow.list({
+    query: `${visibilityQuery({})} AND ${closed}`,
+  })) {
+    context.heartbeat({ recorded });
+    const { workflowId, status } = execution;
+    if (await store.getTerminal(workflowId)) continue;
+    // Started again under the same id, it is not at its end.
+    if ((await context.client.workflow.getHandle(workflowId).describe()).status.name === 'RUNNING') continue;
+    const message = `closed from outside: ${status.name.toLowerCase()}`;
+    const { result } = await closedRollout(context.client, workflowId, message);
+    await store.putTerminal(result);
+    recorded++;
+  }
+  return { recorded };
+}

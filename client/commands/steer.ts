@@ -1,0 +1,117 @@
+import type { Config } from '../../config/load.ts';
+import { messageOf, RolloutError } from '../../contracts/failures.ts';
+import type { RolloutFilter } from '../../contracts/filter.ts';
+import type { CancelReason } from '../../contracts/request.ts';
+import type { Selection } from '../../contracts/sweep.ts';
+import type { Output } from '../output.ts';
+import { RolloutClient } from '../rollout-client.ts';
+
+/** Which rollouts a command is about: named ones, or all open ones of a batch or group. */
+export interface Chosen {
+  readonly rolloutIds: readonly string[];
+  readonly batch?: string;
+  readonly group?: string;
+}
+
+/** `rollouts cancel`: one by its signal, many by a sweep over the hosts. */
+export async function cancelCommand(
+  config: Config,
+  chosen: Chosen & { readonly belowVersion?: number },
+  reason: CancelReason,
+  output: Output,
+): Promise<number> {
+  const { belowVersion } = chosen;
+  const { rolloutIds, ...many } = belowVersion === undefined ? named(chosen) : partsOf(chosen);
+  const client = await RolloutClient.connect(config);
+  try {
+    if (rolloutIds?.length === 1 && belowVersion === undefined && Object.keys(many).length === 0) {
+      return await eachOf(rolloutIds, output, async (id) => {
+        await client.cancel(id, reason);
+        return `told to end (${reason})`;
+      });
+    }
+    const selection: Selection = {
+      ...many,
+      ...(rolloutIds ? { rolloutIds } : {}),
+      ...(belowVersion === undefined ? {} : { belowVersion }),
+    };
+    const report = await client.cancelMany(selection, reason);
+    output.result(report, () => {
+      const silent = report.silentHosts.length > 0 ? `; no answer from ${report.silentHosts.join(', ')}` : '';
+      return `${report.aborted} stopped on their hosts, ${report.signalled} told to end${silent}`;
+    });
+    return 0;
+  } finally {
+    await client.close();
+  }
+}
+
+/** `rollouts pause` and `rollouts resume`. */
+export async function pauseCommand(
+  config: Config,
+  action: 'pause' | 'resume',
+  chosen: Chosen,
+  output: Output,
+): Promise<number> {
+  const client = await RolloutClient.connect(config);
+  try {
+    const { rolloutIds, ...filter } = named(chosen);
+    const ids = [...(rolloutIds ?? [])];
+    if (Object.keys(filter).length > 0) for await (const id of openIds(client, filter)) ids.push(id);
+    return await eachOf(ids, output, async (id) => {
+      const status = await client[action](id);
+      return status ? status.stage : 'has ended';
+    });
+  } finally {
+    await client.close();
+  }
+}
+
+/** @throws RolloutError InvalidRequest if nothing is chosen: no command is about everything by accident. */
+function named(chosen: Chosen) {
+  const parts = partsOf(chosen);
+  if (Object.keys(parts).length > 0) return parts;
+  throw new RolloutError('InvalidRequest', 'name rollouts, or choose them with --batch or --group');
+}
+
+function partsOf({ rolloutIds, batch, group }: Chosen) {
+  return {
+    ...(rolloutIds.length > 0 ? { rolloutIds: [...rolloutIds] } : {}),
+    ...(batch === undefined ? {} : { batchId: batch }),
+    ...(group === undefined ? {} : { groupId: group }),
+  };
+}
+
+async function* openIds(client: RolloutClient, filter: RolloutFilter): AsyncIterable<string> {
+  for await (const { rolloutId, workflowState } of client.list(filter)) {
+    if (workflowState === 'RUNNING') yield rolloutId;
+  }
+}
+
+/** Does it to each, a few at a time, and says how each went. @returns 1 if any went wrong, else 0. */
+async function eachOf(
+  ids: readonly string[],
+  output: Output,
+  act: (rolloutId: string) => Promise<string>,
+): Promise<number> {
+  const said: Record<string, string> = {};
+  let problems = 0;
+  const queue = [...ids];
+  const worker = async () => {
+    for (let id = queue.shift(); id !== undefined; id = queue.shift()) {
+      try {
+        said[id] = await act(id);
+      } catch (error) {
+        problems++;
+        said[id] = messageOf(error);
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: 8 }, worker));
+  output.result({ asked: ids.length - problems, problems, rollouts: said }, () =>
+    Object.entries(said)
+      .map(([id, what]) => `${id}: ${what}`)
+      .join('\n'),
+  );
+  return problems === 0 ? 0 : 1;
+}

@@ -1,0 +1,43 @@
+import { log, proxyActivities } from '@temporalio/workflow';
+import { controlQueue, RECORDS_QUEUE } from '../contracts/queues.ts';
+import type { HostActivities } from '../contracts/stages.ts';
+import type { SweepActivities, SweepInput, SweepReport } from '../contracts/sweep.ts';
+
+/**
+ * Ends many rollouts at once. One command per host frees its LLM requests and sandboxes, which one signal per
+ * rollout could not do as fast; the rollouts end by their run stage's own answer. What no host knew is then
+ * told by signal. The terminal records are the same either way.
+ */
+export async function cancelSweep({ selection, reason, hosts }: SweepInput): Promise<SweepReport> {
+  const answers = await Promise.allSettled(
+    hosts.map((host) => onHost(host).abortMany({ selection, reason })),
+  );
+  const silentHosts = hosts.filter((_, index) => answers[index]?.status === 'rejected');
+  if (silentHosts.length > 0) log.warn('hosts did not answer', { silentHosts });
+  const aborted = answers.flatMap((answer) => (answer.status === 'fulfilled' ? answer.value.rolloutIds : []));
+  const { signalled } = await records.signalRest({ selection, reason, aborted });
+  return { aborted: aborted.length, signalled, silentHosts };
+}
+
+/** A sweep must not wait for a host that is down: what ran there has ended with it. */
+function onHost(host: string): HostActivities {
+  return proxyActivities<HostActivities>({
+    taskQueue: controlQueue(host),
+    scheduleToStartTimeout: '3s',
+    startToCloseTimeout: '20s',
+    retry: { maximumAttempts: 2 },
+    summary: host,
+  });
+}
+
+const records = proxyActivities<SweepActivities>({
+  taskQueue: RECORDS_QUEUE,
+  startToCloseTimeout: '10m',
+  heartbeatTimeout: '30s',
+  retry: { maximumInterval: '10s' },
+});
+
+/** Keeps a terminal record of what was terminated, so that every accepted rollout has one. */
+export async function closedSweep(): Promise<{ recorded: number }> {
+  return records.recordClosed();
+}
