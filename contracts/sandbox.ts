@@ -127,12 +127,23 @@ export const ExecRequest = z.object({
 });
 export type ExecRequest = z.input<typeof ExecRequest>;
 
+/** A file inside the sandbox with output that was too much to be shown; gone when newer ones need the room. */
+export const OutputFileInfo = z.object({
+  path: z.string(),
+  bytes: z.int(),
+  /** False: there was no room for all of it, and it ends early. */
+  whole: z.boolean(),
+});
+export type OutputFileInfo = z.infer<typeof OutputFileInfo>;
+
 /** Output that may have been cut in the middle. */
 export const BoundedText = z.object({
   /** UTF-8, undecodable bytes replaced; a cut is marked in place with the number of bytes left out. */
   text: z.string(),
   totalBytes: z.int(),
   omittedBytes: z.int(),
+  /** Where all of it is, if something was left out. */
+  file: OutputFileInfo.optional(),
 });
 export type BoundedText = z.infer<typeof BoundedText>;
 

@@ -29,9 +29,18 @@ export const bash: Tool = {
   },
 };
 
+/** Where what is not shown can be found. */
+function describeFile({ output: { file, totalBytes } }: ShellResult): string | undefined {
+  if (!file) return undefined;
+  return file.whole
+    ? `[all ${totalBytes} bytes are in ${file.path}]`
+    : `[the first ${file.bytes} of ${totalBytes} bytes are in ${file.path}]`;
+}
+
 /** What the model is shown: the output, then a line for each thing that is not as usual. */
 function describe(result: ShellResult, timeoutMs: number): string {
   const notes = [
+    describeFile(result),
     result.timedOut && `[interrupted after ${timeoutMs / 1000} s]`,
     result.limit && `[${result.limit} limit reached]`,
     result.exitCode !== 0 && result.exitCode !== null && `[exit status ${result.exitCode}]`,

@@ -173,6 +173,9 @@ test('a persistent bash', async (t) => {
     const result = await box.bash('head -c 200000000 /dev/zero | tr "\\0" x; echo; echo end', 120_000);
     assert.deepEqual([result.exitCode, result.output.totalBytes], [0, 200_000_005]);
     assert.match(result.output.text, /x\nend\n$/);
+    const { file } = result.output;
+    assert.deepEqual([file?.bytes, file?.whole], [200_000_005, true]);
+    assert.equal((await box.bash(`tr -d x < ${file?.path}`)).output.text, '\nend\n');
     assert.ok(process.memoryUsage().rss - before < 150 * 1024 ** 2);
   });
 

@@ -95,6 +95,26 @@ for (const backend of BACKENDS) {
       );
     });
 
+    await t.test('what is too much to be shown is whole in a file that only the host writes', async () => {
+      const numbers = Array.from({ length: 200_000 }, (_, index) => `${index + 1}\n`).join('');
+      const { output } = await box.bash('seq 200000; true', 60_000, 1000);
+      assert.equal(output.totalBytes, numbers.length);
+      assert.equal(output.omittedBytes, numbers.length - 1000);
+      const shell = output.file as NonNullable<typeof output.file>;
+      assert.deepEqual([shell.bytes, shell.whole], [numbers.length, true]);
+      const { stdout } = await client.exec(sandboxId, {
+        ...{ fence, argv: ['seq', '200000'], timeoutMs: 60_000, maxOutputBytes: 1000 },
+      });
+      const exec = stdout.file as NonNullable<typeof stdout.file>;
+      for (const { path } of [shell, exec]) {
+        const read = await client.readFile(sandboxId, { fence, path, maxBytes: 10_000_000 });
+        assert.equal(Buffer.from(read.content, 'base64').toString(), numbers);
+        if (backend !== 'process')
+          assert.notEqual((await box.exec(['bash', '-c', `echo >> ${path}`])).exitCode, 0);
+      }
+      assert.equal((await box.bash(`grep -c 99 ${shell.path}`)).output.file, undefined);
+    });
+
     await t.test('kill leaves no process but the first, and says how many there were', async () => {
       await box.bash(
         `cd /tmp; for i in 1 2 3 4 5; do ${nap} & done; (setsid nohup ${nap} &) >/dev/null 2>&1`,

@@ -1,8 +1,12 @@
 import assert from 'node:assert/strict';
+import { readdirSync, rmSync } from 'node:fs';
+import path from 'node:path';
 import test from 'node:test';
 import fc from 'fast-check';
 import { BoundedOutput } from '../../workers/sandbox-host/shells/bounded-output.ts';
 import { type Marker, MarkerReader } from '../../workers/sandbox-host/shells/markers.ts';
+import { OutputFolder } from '../../workers/sandbox-host/shells/output-folder.ts';
+import { temporaryFolder } from './support.ts';
 
 const chunks = fc.array(fc.uint8Array({ maxLength: 40 }), { maxLength: 20 });
 
@@ -72,4 +76,38 @@ test('property: markers are found wherever chunks end, and nothing else is taken
       );
     }),
   );
+});
+
+test('property: what is more than the bound goes whole, and in order, to the overflow', async () => {
+  await fc.assert(
+    fc.asyncProperty(chunks, fc.nat(120), async (parts, bound) => {
+      const taken: Buffer[] = [];
+      const end = async () => ({ path: 'file', bytes: Buffer.concat(taken).length, whole: true });
+      const overflow = { write: (chunk: Buffer) => taken.push(Buffer.from(chunk)) % 2 === 0, end };
+      const output = new BoundedOutput(bound, () => overflow);
+      for (const part of parts) output.push(Buffer.from(part));
+      const all = Buffer.concat(parts);
+      const { file } = await output.end();
+      assert.equal(file?.bytes, all.length > bound ? all.length : undefined);
+      assert.deepEqual(Buffer.concat(taken), all.length > bound ? all : Buffer.alloc(0));
+    }),
+  );
+});
+
+test('files of output go, oldest first, when newer ones need the room, and one that has none is cut', async (t) => {
+  const folder = path.join(temporaryFolder(t), 'output');
+  const outputs = new OutputFolder(folder, '/inside', 1000);
+  const write = async (bytes: number) => {
+    const file = outputs.begin(() => {});
+    for (let left = bytes; left > 0; left -= 100) file.write(Buffer.alloc(Math.min(left, 100), 'x'));
+    return file.end();
+  };
+  assert.deepEqual(await write(600), { path: '/inside/1.txt', bytes: 600, whole: true });
+  assert.deepEqual(await write(300), { path: '/inside/2.txt', bytes: 300, whole: true });
+  assert.deepEqual(await write(500), { path: '/inside/3.txt', bytes: 500, whole: true });
+  assert.deepEqual(readdirSync(folder), ['2.txt', '3.txt']);
+  assert.deepEqual(await write(1050), { path: '/inside/4.txt', bytes: 1000, whole: false });
+  assert.deepEqual(readdirSync(folder), ['4.txt']);
+  rmSync(folder, { recursive: true });
+  assert.deepEqual(await write(100), { path: '/inside/5.txt', bytes: 0, whole: false });
 });

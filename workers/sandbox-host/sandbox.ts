@@ -1,3 +1,4 @@
+import path from 'node:path';
 import type { Logger } from 'pino';
 import { RolloutError } from '../../contracts/failures.ts';
 import type { LedgerLine } from '../../contracts/ledger.ts';
@@ -18,6 +19,7 @@ import { fileName } from './paths.ts';
 import { execute, type OneOff } from './programs/exec.ts';
 import { readFile, writeFile } from './programs/files.ts';
 import { within } from './shells/bash.ts';
+import { OutputFolder } from './shells/output-folder.ts';
 import { Shell, type ShellCommand } from './shells/shell.ts';
 import { type Watcher, Watchers } from './watchers.ts';
 import type { SideSandboxes } from './workspace/side-sandbox.ts';
@@ -55,6 +57,8 @@ export class Sandbox {
   private readonly calls = new Map<string, Promise<ShellResult>>();
   private readonly supervisor: Supervisor;
   private readonly workspace: Workspace;
+  /** Of one-off programs. No shell has a name that begins so. */
+  private readonly outputs: OutputFolder;
   private programs = new AbortController();
   private fence = 0;
   /** The holder's entry into the run stage, and the last one that is to pause. */
@@ -71,6 +75,9 @@ export class Sandbox {
     this.attempt = parts.attempt;
     const shells = () => new Set([...this.shells.values()].flatMap((shell) => shell.ownProcesses));
     this.supervisor = new Supervisor({ ...parts, shells });
+    const { handle, controlDir } = parts;
+    const { outputBytes } = handle.spec.limits;
+    this.outputs = new OutputFolder(path.join(controlDir, '.exec'), `${handle.control}/.exec`, outputBytes);
     this.workspace = new Workspace(parts.side, parts.workspaceDir, parts.backend.ownerUid);
     parts.handle.ended.then((message) => this.onEnded(message));
   }
@@ -122,8 +129,9 @@ export class Sandbox {
     this.check(fence);
     const signal = AbortSignal.any([caller, this.programs.signal]);
     const cwd = program.cwd ?? this.parts.handle.workspace;
-    const { end, limit } = await this.watched(execute(this.parts, { ...program, cwd, signal }));
-    const [stdout, stderr] = [end.stdout.finish(), end.stderr.finish()];
+    const place = { ...this.parts, outputs: this.outputs };
+    const { end, limit } = await this.watched(execute(place, { ...program, cwd, signal }));
+    const [stdout, stderr] = await Promise.all([end.stdout.end(), end.stderr.end()]);
     const named = end.limit ?? limit ?? limitOfWords(end.exitCode, stderr.text);
     return { ...end, limit: named, stdout, stderr } satisfies ExecResult;
   }

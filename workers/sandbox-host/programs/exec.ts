@@ -8,6 +8,7 @@ import type { Backend, Handle } from '../backends/backend.ts';
 import { limitOfSignal } from '../limits/signals.ts';
 import { signal, startedWith } from '../processes.ts';
 import { BoundedOutput } from '../shells/bounded-output.ts';
+import type { OutputFolder } from '../shells/output-folder.ts';
 import { makeStreams } from './streams.ts';
 
 /** Milliseconds that a program's output may stay open after its end, before what holds it is killed. */
@@ -33,6 +34,8 @@ export interface Place {
   readonly handle: Handle;
   /** Folder of the host for passing things, out of the agent's reach. */
   readonly folder: string;
+  /** Takes what is more than is kept; absent: nothing does. */
+  readonly outputs?: OutputFolder;
 }
 
 /** What a program left; its output as bytes is in the two collectors. */
@@ -50,15 +53,15 @@ export async function execute(place: Place, program: OneOff): Promise<OneOffEnd>
   const started = performance.now();
   const mark = randomBytes(8).toString('hex');
   const { child, streams } = await start(place, program, mark);
-  const [stdout, stderr] = [
-    new BoundedOutput(program.maxOutputBytes),
-    new BoundedOutput(program.maxOutputBytes),
-  ];
+  const { outputs } = place;
+  const collector = (stream: Readable): BoundedOutput =>
+    new BoundedOutput(program.maxOutputBytes, outputs && (() => outputs.begin(() => stream.resume())));
+  const [stdout, stderr] = [collector(streams.stdout), collector(streams.stderr)];
   const kill = (): void => killTree(place, child, mark);
   let flooded = false;
   const collect = (stream: Readable, output: BoundedOutput): void => {
     stream.on('data', (chunk: Buffer) => {
-      output.push(chunk);
+      if (!output.push(chunk)) stream.pause();
       if (flooded || output.totalBytes <= place.handle.spec.limits.outputBytes) return;
       flooded = true;
       kill();

@@ -67,6 +67,7 @@ export class Bash {
   typed = '';
   private calls = 0;
   private bytesRead = 0;
+  private reading = true;
   /**
    * The terminal's other end. While the host has it open too, the kernel reports no hang-up, which the event loop
    * takes for the end though there is more to read.
@@ -208,7 +209,8 @@ export class Bash {
 
   /** While nobody waits for output, reading may stop: what prints on then waits in the kernel, at no cost. */
   setReading(reading: boolean): void {
-    if (this.isEnded) return;
+    if (this.isEnded || reading === this.reading) return;
+    this.reading = reading;
     if (reading) this.pty.resume();
     else this.pty.pause();
   }
@@ -243,7 +245,8 @@ export class Bash {
       const before = this.bytesRead;
       if (socket.destroyed || error || this.exitMarker || performance.now() > until) return destroy(error);
       // Between this turn and the immediate the loop reads what is there.
-      setImmediate(() => (this.bytesRead === before ? destroy() : socket.destroy()));
+      const later = (): unknown => (this.reading && this.bytesRead === before ? destroy() : socket.destroy());
+      setImmediate(later);
       return socket;
     };
   }

@@ -1,4 +1,11 @@
-import type { BoundedText } from '../../../contracts/sandbox.ts';
+import type { BoundedText, OutputFileInfo } from '../../../contracts/sandbox.ts';
+
+/** Takes all of an output that is too much to keep. */
+export interface Overflow {
+  /** False: wait before the next. */
+  write(chunk: Buffer): boolean;
+  end(): Promise<OutputFileInfo>;
+}
 
 /**
  * Collects output in bounded memory: the first half of the bound and the last. What is left out is counted
@@ -12,9 +19,12 @@ export class BoundedOutput {
   private tail: Buffer[] = [];
   private tailBytes = 0;
   private total = 0;
+  private readonly beginOverflow: (() => Overflow) | undefined;
+  private overflow: Overflow | undefined;
 
-  /** `maxBytes` may be 0: everything is counted and nothing kept. */
-  constructor(maxBytes: number) {
+  /** `maxBytes` may be 0: everything is counted and nothing kept. What is more goes, with all before, to `overflow`. */
+  constructor(maxBytes: number, overflow?: () => Overflow) {
+    this.beginOverflow = overflow;
     this.headSize = Math.ceil(maxBytes / 2);
     this.tailSize = maxBytes - this.headSize;
   }
@@ -23,8 +33,25 @@ export class BoundedOutput {
     return this.total;
   }
 
-  push(chunk: Buffer): void {
+  /** False: what takes the overflow has to catch up first. */
+  push(chunk: Buffer): boolean {
     this.total += chunk.length;
+    const ready = this.toOverflow(chunk);
+    this.keep(chunk);
+    return ready;
+  }
+
+  private toOverflow(chunk: Buffer): boolean {
+    if (this.total <= this.headSize + this.tailSize || !this.beginOverflow) return true;
+    if (!this.overflow) {
+      this.overflow = this.beginOverflow();
+      // Until now nothing was left out.
+      for (const part of [...this.head, ...this.tail]) this.overflow.write(part);
+    }
+    return this.overflow.write(chunk);
+  }
+
+  private keep(chunk: Buffer): void {
     let rest = chunk;
     if (this.headBytes < this.headSize) {
       const part = rest.subarray(0, this.headSize - this.headBytes);
@@ -43,6 +70,12 @@ export class BoundedOutput {
   bytes(): Buffer {
     this.compact();
     return Buffer.concat([...this.head, ...this.tail]);
+  }
+
+  /** What was collected as text, and where all of it is. */
+  async end(): Promise<BoundedText> {
+    const text = this.finish();
+    return this.overflow ? { ...text, file: await this.overflow.end() } : text;
   }
 
   /** What was collected as text. */

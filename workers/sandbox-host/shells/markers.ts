@@ -68,8 +68,11 @@ export class MarkerReader {
 
   /** Length of the longest end of `data` with which a marker may begin. */
   private beginningAtEnd(data: Buffer): number {
-    for (let length = Math.min(this.prefix.length - 1, data.length); length > 0; length--) {
-      if (data.subarray(data.length - length).equals(this.prefix.subarray(0, length))) return length;
+    const first = this.prefix[0] as number;
+    let at = data.indexOf(first, Math.max(0, data.length - this.prefix.length + 1));
+    for (; at >= 0; at = data.indexOf(first, at + 1)) {
+      const length = data.length - at;
+      if (data.subarray(at).equals(this.prefix.subarray(0, length))) return length;
     }
     return 0;
   }

@@ -6,6 +6,7 @@ import type { Backend, Handle } from '../backends/backend.ts';
 import { limitOfStatus } from '../limits/signals.ts';
 import { Bash, type Completion, within } from './bash.ts';
 import { BoundedOutput } from './bounded-output.ts';
+import { OutputFolder } from './output-folder.ts';
 
 /** Milliseconds for bash to come up. A loaded machine may need seconds. */
 const OPEN_MS = 20_000;
@@ -39,6 +40,7 @@ export class Shell {
   private readonly handle: Handle;
   private readonly controlDir: string;
   private readonly folder: string;
+  private readonly outputs: OutputFolder;
   private bash: Bash | null = null;
   /** Output of the command that runs, and of what else prints while none does. */
   private output: BoundedOutput | null = null;
@@ -56,6 +58,11 @@ export class Shell {
     this.folder = name;
     this.controlDir = path.join(controlDir, name);
     mkdirSync(this.controlDir, { recursive: true });
+    this.outputs = new OutputFolder(
+      path.join(this.controlDir, 'output'),
+      `${handle.control}/${name}/output`,
+      handle.spec.limits.outputBytes,
+    );
     this.cwd = handle.workspace;
   }
 
@@ -100,7 +107,9 @@ export class Shell {
     // A bash that ended between commands is replaced before the next one, which then says so.
     let restarted = this.bash?.ended === true;
     const bash = this.bash && !this.bash.ended ? this.bash : await this.open();
-    const output = new BoundedOutput(maxOutputBytes);
+    const output = new BoundedOutput(maxOutputBytes, () =>
+      this.outputs.begin(() => this.bash?.setReading(true)),
+    );
     this.moveIdleTo(output);
     this.output = output;
     bash.setReading(true);
@@ -115,7 +124,7 @@ export class Shell {
     const answers = typeof first !== 'string' || (await bash.answers(STEP_MS));
     this.running = null;
     if (typeof first === 'string') this.moveIdleTo(output); // what was said of what was killed
-    const printed = output.finish();
+    const printed = await output.end();
     this.cwd = completion.cwd;
     if (this.closed) {
       await bash.kill();
@@ -205,7 +214,7 @@ export class Shell {
 
   private onOutput(bytes: Buffer): void {
     if (this.output) {
-      this.output.push(bytes);
+      if (!this.output.push(bytes)) this.bash?.setReading(false);
       if (this.output.totalBytes > this.handle.spec.limits.outputBytes) this.stop?.('output');
     } else {
       this.idle.push(bytes);
