@@ -68,7 +68,12 @@ function policyOf(
     policyVersion: server.policyVersion,
     contextTokens,
     identity,
-    generate: (request, signal) => dialect.generate({ ...request, stopIds: renderer.stopIds }, signal),
+    generate: async (request, signal) => {
+      const generated = await dialect.generate({ ...request, stopIds: renderer.stopIds }, signal);
+      // Broken off when its last token had come but not yet word of the end: there is nothing to go on with.
+      const whole = generated.finish === 'abort' && renderer.ends(generated.ids);
+      return whole ? { ...generated, finish: 'stop' } : generated;
+    },
     text: (ids) => codec.detokenize(renderer.ends(ids) ? ids.slice(0, -1) : ids, unbounded),
     renderPrompt: (messages, tools) => renderer.initial(messages, unbounded, tools),
     opensThoughts: renderer.opensThoughts,

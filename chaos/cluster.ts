@@ -1,0 +1,185 @@
+import { mkdirSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { stringify } from 'smol-toml';
+import { RolloutClient } from '../client/rollout-client.ts';
+import { loadConfig } from '../config/load.ts';
+import { loadTools, PROJECT_ROOT } from '../config/tools.ts';
+import { devServerArguments, waitForServer, withParentDeath } from '../temporal-config/dev-server.ts';
+import { choosePort } from '../temporal-config/ports.ts';
+import { registerSearchAttributes } from '../temporal-config/search-attributes.ts';
+import type { Role } from '../workers/roles.ts';
+import { type Child, Processes, tailOf } from '../workers/stack/processes.ts';
+import { Member } from './member.ts';
+import { Volume } from './volume.ts';
+
+/** What a cluster is made of, and its short times. */
+export interface ClusterOptions {
+  /** A short path: the sandbox hosts' sockets lie in it. */
+  readonly root: string;
+  readonly hosts: readonly string[];
+  /** Sandboxes at once on each host. */
+  readonly capacity: number;
+  readonly llmUrl: string;
+}
+
+/** First port that is tried for the Temporal server: far from the stack's own. */
+const FIRST_PORT = 27_233;
+/** Seconds after which an LLM server that says nothing is left. */
+const SILENT_LLM_SECONDS = 2;
+/** Seconds without a word about a sandbox before its rollout is looked up. */
+const SILENT_SANDBOX_SECONDS = 5;
+
+/** The whole product as separate processes: one Temporal server, sandbox hosts, workers of one role each. */
+export class Cluster {
+  readonly members = new Map<string, Member>();
+  readonly store: Volume;
+  /** Resolves with a sentence if a process cannot be started again. */
+  readonly broken: Promise<string>;
+  readonly client: RolloutClient;
+  private readonly options: ClusterOptions;
+
+  private constructor(
+    options: ClusterOptions,
+    client: RolloutClient,
+    store: Volume,
+    members: Map<string, Member>,
+    broken: Promise<string>,
+  ) {
+    this.options = options;
+    this.client = client;
+    this.store = store;
+    this.members = members;
+    this.broken = broken;
+  }
+
+  static async start(options: ClusterOptions): Promise<Cluster> {
+    const { root, hosts } = options;
+    const processes = new Processes(root);
+    const store = await Volume.make(path.join(root, 'store'));
+    const ports = {
+      port: await choosePort('temporal.port', FIRST_PORT, false),
+      uiPort: await choosePort('temporal.uiPort', FIRST_PORT + 1000, false),
+    };
+    const address = `127.0.0.1:${ports.port}`;
+    const fileOf = new Map(hosts.map((host) => [host, writeConfiguration(options, host, address, store)]));
+    const members = new Map<string, Member>();
+    let tell!: (news: string) => void;
+    const broken = new Promise<string>((resolve) => {
+      tell = resolve;
+    });
+    const add = (name: string, launch: () => Promise<Child>) => {
+      const member = new Member(name, launch, tell);
+      members.set(name, member);
+      return member;
+    };
+    const up = (starting: readonly Member[]) =>
+      Promise.race([
+        Promise.all(starting.map((member) => member.ready)),
+        broken.then((news) => Promise.reject(new Error(news))),
+      ]);
+    await up([add('temporal', () => startTemporal(processes, root, ports))]);
+    const node = (name: string, host: string, file: string, args: readonly string[]) =>
+      add(name, () => startNode(processes, name, file, args, fileOf.get(host) as string));
+    const worker = (name: string, host: string, role: Role) => node(name, host, 'workers/main.ts', [role]);
+    const [first] = hosts as [string];
+    await up([
+      ...hosts.map((host) => node(`host-${host}`, host, 'workers/sandbox-host/main.ts', [])),
+      worker('workflow', first, 'workflow'),
+      worker('eval', first, 'eval'),
+      ...hosts.flatMap((host) => [
+        worker(`init-${host}`, host, 'init'),
+        // Two, so that one goes on while the other stands still.
+        worker(`run-${host}-1`, host, 'run'),
+        worker(`run-${host}-2`, host, 'run'),
+      ]),
+    ]);
+    const config = loadConfig({ env: {}, file: fileOf.get(first) as string });
+    return new Cluster(options, await RolloutClient.connect(config), store, members, broken);
+  }
+
+  /** Members whose name begins so. */
+  named(prefix: string): Member[] {
+    return [...this.members.values()].filter(({ name }) => name.startsWith(prefix));
+  }
+
+  /** State folder of each host. */
+  get stateFolders(): string[] {
+    return this.options.hosts.map((host) => stateFolder(this.options.root, host));
+  }
+
+  /** Stops everything in order. */
+  async stop(): Promise<void> {
+    await this.client.close();
+    await Promise.all([...this.named('workflow'), ...this.named('eval'), ...this.named('init')].map(stop));
+    await Promise.all(this.named('run-').map(stop));
+    await Promise.all(this.named('host-').map(stop));
+    await Promise.all(this.named('temporal').map(stop));
+    await this.store.remove();
+  }
+}
+
+const stop = (member: Member) => member.stop();
+
+function stateFolder(root: string, host: string): string {
+  return path.join(root, host);
+}
+
+function writeConfiguration(
+  { root, capacity, llmUrl }: ClusterOptions,
+  host: string,
+  address: string,
+  store: Volume,
+): string {
+  mkdirSync(stateFolder(root, host), { recursive: true });
+  const file = path.join(root, `${host}.toml`);
+  const values = {
+    temporal: { address },
+    llm: {
+      servers: [{ url: llmUrl, policyVersion: 7 }],
+      firstByteSeconds: SILENT_LLM_SECONDS,
+      idleSeconds: SILENT_LLM_SECONDS,
+    },
+    sandbox: { host, capacity, silentSeconds: SILENT_SANDBOX_SECONDS },
+    workers: { handlers: [fileURLToPath(new URL('./handler.ts', import.meta.url))], runSlots: capacity },
+    store: { folder: store.folder },
+    state: { folder: stateFolder(root, host) },
+  };
+  writeFileSync(file, stringify(values));
+  return file;
+}
+
+async function startTemporal(
+  processes: Processes,
+  root: string,
+  ports: { port: number; uiPort: number },
+): Promise<Child> {
+  const server = { ...ports, databaseFile: path.join(root, 'temporal.db'), namespace: 'default' };
+  const [command, args] = withParentDeath(loadTools().temporal, devServerArguments(server));
+  const child = processes.start({ name: 'temporal', command, args });
+  const connection = await Promise.race([
+    waitForServer(`127.0.0.1:${ports.port}`, server.namespace),
+    child.ended.then((how) => Promise.reject(new Error(`${how}:\n${tailOf(child.logFile)}`))),
+  ]);
+  await registerSearchAttributes(connection, server.namespace);
+  await connection.close();
+  return child;
+}
+
+async function startNode(
+  processes: Processes,
+  name: string,
+  file: string,
+  args: readonly string[],
+  configFile: string,
+): Promise<Child> {
+  const child = processes.start({
+    name,
+    command: process.execPath,
+    args: ['--import', import.meta.resolve('tsx'), path.join(PROJECT_ROOT, file), ...args],
+    env: { ROLLOUTS_CONFIG: configFile },
+    ipc: true,
+  });
+  await child.ready();
+  return child;
+}

@@ -1,0 +1,47 @@
+import { spawnSync } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { parseArgs } from 'node:util';
+import { FULL, runRound, SHORT } from './round.ts';
+
+/** The seed of a run that names none. */
+const SEED = 20_261;
+
+const UNSHARE = '/usr/bin/unshare';
+/** Says that this process has mounts of its own. */
+const APART = '--apart';
+
+const { values } = parseArgs({
+  options: {
+    seed: { type: 'string', default: String(SEED) },
+    rounds: { type: 'string', default: '1' },
+    short: { type: 'boolean', default: false },
+    keep: { type: 'boolean', default: false },
+    apart: { type: 'boolean', default: false },
+  },
+});
+const [seed, rounds] = [Number(values.seed), Number(values.rounds)];
+if (!(Number.isInteger(seed) && Number.isInteger(rounds) && rounds > 0)) {
+  process.stderr.write('npm run chaos -- [--seed <number>] [--rounds <number>] [--short] [--keep]\n');
+  process.exit(2);
+}
+
+// The disk that is made full is mounted for this process and its children alone, so that it goes with them.
+if (process.getuid?.() === 0 && !values.apart && existsSync(UNSHARE)) {
+  const node = [process.execPath, ...process.execArgv, process.argv[1] as string];
+  const argv = ['--mount', '--propagation', 'private', '--', ...node, APART, ...process.argv.slice(2)];
+  const { status } = spawnSync(UNSHARE, argv, { stdio: 'inherit' });
+  process.exit(status ?? 1);
+}
+
+let failed = false;
+for (let round = 0; round < rounds; round++) {
+  const began = Date.now();
+  const say = (line: string) => {
+    process.stdout.write(`${((Date.now() - began) / 1000).toFixed(1).padStart(6)} s  ${line}\n`);
+  };
+  const report = await runRound(seed + round, values.short ? SHORT : FULL, say, values.keep);
+  for (const problem of report.problems) say(`PROBLEM ${problem}`);
+  failed ||= report.problems.length > 0;
+  process.stdout.write(`${JSON.stringify({ ...report, seconds: (Date.now() - began) / 1000 })}\n`);
+}
+process.exit(failed ? 1 : 0);

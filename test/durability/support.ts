@@ -1,0 +1,192 @@
+import path from 'node:path';
+import type { TestContext } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { Client, Connection } from '@temporalio/client';
+import {
+  bundleWorkflowCode,
+  DefaultLogger,
+  NativeConnection,
+  Runtime,
+  Worker,
+  type WorkerOptions,
+} from '@temporalio/worker';
+import { z } from 'zod';
+import { fenced } from '../../activities/agent/parsers/fenced.ts';
+import { makeControlActivities } from '../../activities/control.ts';
+import { makeEvaluateActivities } from '../../activities/evaluate.ts';
+import { bash, defineHandler } from '../../activities/handlers/kit.ts';
+import { HandlerRegistry } from '../../activities/handlers/registry.ts';
+import { makeInitActivities } from '../../activities/init.ts';
+import { makeRunActivities } from '../../activities/run.ts';
+import { SandboxClient } from '../../activities/sandbox/client.ts';
+import { TrajectoryStore } from '../../activities/trajectory/store.ts';
+import { RolloutClient } from '../../client/rollout-client.ts';
+import { loadConfig } from '../../config/load.ts';
+import { loadTools } from '../../config/tools.ts';
+import type { GenerateRequest } from '../../contracts/llm.ts';
+import {
+  controlQueue,
+  evalQueue,
+  initQueue,
+  RECORDS_QUEUE,
+  runQueue,
+  WORKFLOW_QUEUE,
+} from '../../contracts/queues.ts';
+import { lookUpIn } from '../../workers/sandbox-host/lookup.ts';
+import { startSandboxHost } from '../../workers/sandbox-host/server.ts';
+import { hostOptions, temporaryFolder } from '../sandbox/support.ts';
+import { decode, letterPolicy } from '../support/letters.ts';
+import { startTestServer } from '../support/temporal.ts';
+
+/** Turns of every rollout here: each but the last calls the shell once. */
+export const TURNS = 4;
+/** What the policy says, and what the tool answers: a call that ran twice would count on. */
+export const REPLIES = [
+  ...Array.from(
+    { length: TURNS - 1 },
+    (_, turn) => `\`\`\`bash\necho ${turn} >> calls; wc -l < calls\n\`\`\``,
+  ),
+  'done',
+];
+/** The whole conversation of an undisturbed rollout. */
+export const CONVERSATION = `Count.[assistant]${REPLIES[0]}[tool]1[assistant]${REPLIES[1]}[tool]2[assistant]${REPLIES[2]}[tool]3[assistant]done`;
+
+/** What a test may hold up. */
+export interface Hooks {
+  onGenerate?: (rolloutId: string, turn: number, signal: AbortSignal) => void | Promise<void>;
+  onEvaluate?: () => void | Promise<void>;
+}
+
+/** A handler whose outcome shows which calls ran. */
+export function countingHandlers(hooks: Hooks = {}): HandlerRegistry {
+  const handler = defineHandler({
+    name: 'count',
+    description: 'Count calls.',
+    schema: z.object({}),
+    example: {},
+    tools: () => [bash],
+    prompt: async () => [{ role: 'user', content: 'Count.' }],
+    outcome: async ({ sandbox }) => ({
+      calls: (await sandbox.readFile(`${sandbox.workspace}/calls`)).toString().trim().split('\n'),
+    }),
+    evaluate: async ({ outcome }) => {
+      await hooks.onEvaluate?.();
+      const { length } = outcome.calls as string[];
+      return { total: length, parts: { calls: length } };
+    },
+  });
+  return new HandlerRegistry([handler as never]);
+}
+
+/** The recorded policy for each rollout. */
+export function policiesOf(hooks: Hooks) {
+  return {
+    open: async (rolloutId: string) => {
+      const onGenerate = async ({ promptIds }: GenerateRequest, signal: AbortSignal) => {
+        await hooks.onGenerate?.(rolloutId, decode(promptIds).split('[tool]').length - 1, signal);
+      };
+      return { ...letterPolicy({ replies: REPLIES, onGenerate }), close: () => {} };
+    },
+  };
+}
+
+/** A run worker of the host of these tests. */
+export async function makeRunWorker(
+  connection: NativeConnection,
+  sandboxes: SandboxClient,
+  store: TrajectoryStore,
+  hooks: Hooks = {},
+  wrap: (run: ReturnType<typeof makeRunActivities>['run']) => unknown = (run) => run,
+): Promise<Worker> {
+  const { run } = makeRunActivities({
+    handlers: countingHandlers(hooks),
+    sandboxes,
+    policies: policiesOf(hooks),
+    parser: fenced,
+    store,
+  });
+  return Worker.create({
+    connection,
+    taskQueue: runQueue('test-host'),
+    activities: { run: wrap(run) as typeof run },
+    ...QUICK,
+  });
+}
+
+const QUICK: Omit<WorkerOptions, 'taskQueue'> = {
+  maxHeartbeatThrottleInterval: '200ms',
+  shutdownForceTime: '5s',
+};
+
+let bundle: ReturnType<typeof bundleWorkflowCode> | undefined;
+
+/** The real thing in this process but for its LLM: a server, a sandbox host, all stages but run. */
+export async function startService(t: Pick<TestContext, 'after'>, hooks: Hooks = {}) {
+  try {
+    Runtime.install({ logger: new DefaultLogger('ERROR') });
+  } catch {
+    // one runtime per process: another test of this file has installed it
+  }
+  bundle ??= bundleWorkflowCode({
+    workflowsPath: fileURLToPath(new URL('../../workflows/index.ts', import.meta.url)),
+    logger: new DefaultLogger('ERROR'),
+  });
+  const stateDir = temporaryFolder(t);
+  const server = await startTestServer();
+  const { address } = server;
+  const client = await RolloutClient.connect(loadConfig({ env: {}, flags: { temporal: { address } } }));
+  const connection = await NativeConnection.connect({ address });
+  const lookUp = await Connection.connect({ address });
+  const host = await startSandboxHost({
+    ...hostOptions(stateDir, 'bubblewrap', 16),
+    audit: { silentMs: 1000 },
+    isOpen: lookUpIn(new Client({ connection: lookUp })),
+  });
+  const sandboxes = new SandboxClient(host);
+  const store = new TrajectoryStore(path.join(stateDir, 'store'));
+  const handlers = countingHandlers(hooks);
+  const { evaluate, conclude } = makeEvaluateActivities({ handlers, store });
+  const each: WorkerOptions[] = [
+    { taskQueue: WORKFLOW_QUEUE, workflowBundle: await bundle },
+    { taskQueue: initQueue(), activities: makeInitActivities({ handlers, sandboxes, host: loadTools() }) },
+    { taskQueue: evalQueue(), activities: { evaluate } },
+    { taskQueue: RECORDS_QUEUE, activities: { conclude } },
+    { taskQueue: controlQueue('test-host'), activities: makeControlActivities({ sandboxes, store }) },
+  ];
+  const workers: Worker[] = [];
+  const running: Promise<void>[] = [];
+  const run = (worker: Worker) => {
+    workers.push(worker);
+    running.push(worker.run());
+  };
+  for (const options of each) run(await Worker.create({ connection, ...QUICK, ...options }));
+  t.after(async () => {
+    for (const worker of workers) worker.shutdown();
+    await Promise.all(running);
+    await client.close();
+    await sandboxes.close();
+    await host.close();
+    await lookUp.close();
+    await connection.close();
+    await server.stop();
+  });
+  return {
+    address,
+    stateDir,
+    client,
+    sandboxes,
+    store,
+    host: host.host,
+    startRunWorker: async () => run(await makeRunWorker(connection, sandboxes, store, hooks)),
+  };
+}
+
+/** A request for one of these rollouts. */
+export function counting(rolloutId: string) {
+  return {
+    rolloutId,
+    task: { handler: 'count', id: rolloutId, data: {} },
+    heartbeatTimeoutSeconds: 2,
+    attempts: { rollout: 3, stage: 3 },
+  };
+}
