@@ -1,6 +1,7 @@
 import { Context } from '@temporalio/activity';
+import { RolloutError } from '../contracts/failures.ts';
 import { controlQueue, runQueue } from '../contracts/queues.ts';
-import { SandboxSpec } from '../contracts/sandbox.ts';
+import { type SandboxInfo, SandboxSpec } from '../contracts/sandbox.ts';
 import type { AttemptInput, InitActivities, Placement } from '../contracts/stages.ts';
 import { atEdge } from './errors.ts';
 import { callHandler } from './handlers/call.ts';
@@ -49,7 +50,7 @@ export function makeInitActivities({ handlers, sandboxes, host }: InitDependenci
       await callHandler('init', bounds, () => handler.init?.({ task: data, sandbox: bound, signal }));
     } catch (error) {
       // The workflow never learns of this sandbox, so nobody else would release it.
-      await sandboxes.release(sandbox.sandboxId);
+      await releaseOwn(sandbox);
       throw error;
     }
     return {
@@ -61,6 +62,15 @@ export function makeInitActivities({ handlers, sandboxes, host }: InitDependenci
       controlQueue: controlQueue(sandbox.host),
       ms: Date.now() - started,
     };
+  }
+
+  /** Ends a sandbox, unless a newer try of this stage has taken it over: then it is no longer ours to end. */
+  async function releaseOwn({ sandboxId, fence }: SandboxInfo): Promise<void> {
+    try {
+      await sandboxes.release(sandboxId, { fence });
+    } catch (error) {
+      if (!(error instanceof RolloutError) || error.type !== 'FenceRefused') throw error;
+    }
   }
 }
 

@@ -257,7 +257,10 @@ export const FencedRequest = z.object({ fence: z.int().min(1) });
 export const KillReceipt = z.object({ processesKilled: z.int(), ms: z.number() });
 export type KillReceipt = z.infer<typeof KillReceipt>;
 
-/** DELETE /v1/sandboxes/:id: idempotent; an unknown sandbox answers released with 0 processes. */
+/**
+ * DELETE /v1/sandboxes/:id: idempotent; an unknown sandbox answers released with 0 processes. With `?fence=`
+ * only its holder ends it (FenceRefused).
+ */
 export const ReleaseReceipt = z.object({
   released: z.literal(true),
   processesKilled: z.int(),

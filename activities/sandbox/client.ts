@@ -174,9 +174,16 @@ export class SandboxClient {
     return this.call(KillReceipt, 'POST', `${at(sandboxId)}/kill`, { fence }, signal);
   }
 
-  /** Ends the sandbox. Idempotent. */
-  release(sandboxId: string, signal?: AbortSignal): Promise<ReleaseReceipt> {
-    return this.call(ReleaseReceipt, 'DELETE', at(sandboxId), undefined, signal);
+  /**
+   * Ends the sandbox. Idempotent.
+   * @throws RolloutError FenceRefused if `fence` is given and a newer one has been issued since
+   */
+  release(
+    sandboxId: string,
+    { fence, signal }: { fence?: number; signal?: AbortSignal } = {},
+  ): Promise<ReleaseReceipt> {
+    const query = fence === undefined ? '' : `?fence=${fence}`;
+    return this.call(ReleaseReceipt, 'DELETE', at(sandboxId) + query, undefined, signal);
   }
 
   stats(signal?: AbortSignal): Promise<HostStats> {

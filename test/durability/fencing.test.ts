@@ -6,10 +6,9 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { readTrajectory } from '../../activities/trajectory/store.ts';
 import { hostPaths } from '../../workers/sandbox-host/paths.ts';
-import { until } from '../sandbox/support.ts';
 import { decode } from '../support/letters.ts';
 import { gate } from '../workflows/kept.ts';
-import { CONVERSATION, counting, startService, TURNS } from './support.ts';
+import { CONVERSATION, counting, startService, TURNS, until } from './support.ts';
 
 /** Places between a look and an act: records of turn 1 and of the end, a tool call, the copy to the store. */
 const PLACES = ['at-sampled', 'at-observed', 'at-call', 'at-end', 'at-store'];
@@ -21,6 +20,7 @@ const LATE = PLACES.map((place) => `late-${place}`);
 
 test('a worker stopped between its look and its act changes nothing when it wakes', async (t) => {
   const goOn = gate();
+  t.after(() => goOn.open());
   const early = new Set<string>();
   const s = await startService(t, {
     onGenerate: async (rolloutId, turn) => {
@@ -33,10 +33,10 @@ test('a worker stopped between its look and its act changes nothing when it wake
   const stopped = startStoppedWorker(s.address, s.stateDir, s.store.folder, all.length);
   t.after(() => stopped.kill('SIGKILL'));
   const acts = new Map<string, string>();
-  const ends = new Map<string, string>();
+  const ends = new Map<string, string[]>(all.map((id) => [id, []]));
   stopped.on('message', (said: { rolloutId: string; act?: string; end?: string }) => {
     if (said.act !== undefined) acts.set(said.rolloutId, said.act);
-    if (said.end !== undefined) ends.set(said.rolloutId, said.end);
+    if (said.end !== undefined) ends.get(said.rolloutId)?.push(said.end);
   });
   for (const id of all) await s.client.start(counting(id));
   await until(() => stateOf(stopped) === 'T', 'all rollouts are at their places');
@@ -46,25 +46,22 @@ test('a worker stopped between its look and its act changes nothing when it wake
   await until(() => early.size === EARLY.length, 'the others are in their last turn');
   const before = everythingIn(s.stateDir);
   process.kill(stopped.pid as number, 'SIGCONT');
-  await until(() => ends.size === all.length, 'the stopped worker has given up');
+  await until(() => all.every((id) => ends.get(id)?.length), 'the stopped worker has given up');
   assert.deepEqual(everythingIn(s.stateDir), before, 'ledgers, workspaces and store are as they were');
   for (const id of EARLY) {
     assert.equal(acts.get(id), 'FenceRefused', `the act of ${id}`);
-    assert.equal(ends.get(id), 'FenceRefused', `the run of ${id}`);
+    assert.deepEqual(new Set(ends.get(id)), new Set(['FenceRefused']), `the runs of ${id}`);
   }
   for (const id of LATE.filter((one) => !one.endsWith('at-store'))) {
     assert.equal(acts.get(id), 'SandboxLost', `the act of ${id}`);
-    assert.notEqual(ends.get(id), 'finished', `the run of ${id}`);
   }
 
   goOn.open();
   for (const result of [...late, ...(await Promise.all(EARLY.map((id) => s.client.result(id))))]) {
     assert.equal(result.outcome, 'completed', result.rolloutId);
     assert.equal(result.attempt, 1);
-    assert.deepEqual(
-      result.retried.map(({ type }) => type),
-      ['WorkerLost'],
-    );
+    // A worker that stands still is given tasks that it had asked for before.
+    assert.deepEqual(new Set(result.retried.map(({ type }) => type)), new Set(['WorkerLost']));
     assert.equal(result.reward?.total, TURNS - 1, 'each call ran once');
     const [trajectory] = await readTrajectory(result.trajectory as never);
     assert.equal(decode([...(trajectory?.input_ids ?? []), ...(trajectory?.output_ids ?? [])]), CONVERSATION);

@@ -3,7 +3,7 @@
  * it may do and doing it. Each rollout waits at the place that its id names; when all have come there, the
  * process stops itself. Woken up, each does what it was about to do and says what became of it.
  */
-import { NativeConnection } from '@temporalio/worker';
+import { DefaultLogger, NativeConnection, Runtime } from '@temporalio/worker';
 import { SandboxClient } from '../../activities/sandbox/client.ts';
 import { type AttemptKey, TrajectoryStore } from '../../activities/trajectory/store.ts';
 import type { LedgerRecord } from '../../contracts/ledger.ts';
@@ -73,6 +73,7 @@ class Store extends TrajectoryStore {
   }
 }
 
+Runtime.install({ logger: new DefaultLogger('ERROR') });
 const connection = await NativeConnection.connect({ address });
 const worker = await makeRunWorker(
   connection,

@@ -162,7 +162,7 @@ export async function startService(t: Pick<TestContext, 'after'>, hooks: Hooks =
   for (const options of each) run(await Worker.create({ connection, ...QUICK, ...options }));
   t.after(async () => {
     for (const worker of workers) worker.shutdown();
-    await Promise.all(running);
+    await Promise.allSettled(running); // one that a failed test holds up is left
     await client.close();
     await sandboxes.close();
     await host.close();
@@ -187,6 +187,15 @@ export function counting(rolloutId: string) {
     rolloutId,
     task: { handler: 'count', id: rolloutId, data: {} },
     heartbeatTimeoutSeconds: 2,
-    attempts: { rollout: 3, stage: 3 },
+    attempts: { rollout: 3, stage: 10 },
   };
+}
+
+/** Resolves when `condition` holds. A loaded machine may take its time. */
+export async function until(condition: () => boolean | Promise<boolean>, what: string): Promise<void> {
+  const giveUpAt = performance.now() + 90_000;
+  while (!(await condition())) {
+    if (performance.now() > giveUpAt) throw new Error(`waited in vain: ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
 }

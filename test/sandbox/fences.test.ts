@@ -34,6 +34,25 @@ test('only the newest holder of a sandbox can do anything in it', async (t) => {
   await client.appendLedger(sandboxId, { fence: info.fence, seq: 1, record: record(1) });
 });
 
+test('an entry into the run stage that was given up takes nothing over, and ends nothing', async (t) => {
+  const { client } = await startHost(t, 'process');
+  const request = { rolloutId: 'r', workflowRunId: 'run-1', attempt: 1, spec };
+  const init = await client.create(request);
+  const newerInit = await client.create(request);
+  await assert.rejects(client.release(init.sandboxId, { fence: init.fence }), failure('FenceRefused'));
+  const attach = (entry: number) =>
+    client.attach(init.sandboxId, { workflowRunId: 'run-1', attempt: 1, entry });
+  const { info } = await attach(2);
+  await assert.rejects(attach(1), failure('FenceRefused', /entry 1 .* entry 2 .* has begun/));
+  await assert.rejects(client.create(request), failure('FenceRefused'));
+  await assert.rejects(client.release(init.sandboxId, { fence: newerInit.fence }), failure('FenceRefused'));
+  await client.appendLedger(info.sandboxId, { fence: info.fence, seq: 0, record: record(0) });
+  const again = await attach(2);
+  assert.ok(again.info.fence > info.fence, 'the same entry may come again');
+  await client.release(info.sandboxId, { fence: again.info.fence });
+  assert.equal((await client.stats()).sandboxes, 0);
+});
+
 test('a call goes on when its worker is gone, and runs once however often it is asked for', async (t) => {
   const { client } = await startHost(t, 'process');
   const box = await Box.create(client);

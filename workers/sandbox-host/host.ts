@@ -130,10 +130,14 @@ export class SandboxHost {
     return sandbox;
   }
 
-  /** Idempotent. @throws RolloutError SandboxFailed if its processes do not die */
-  async release(sandboxId: string): Promise<ReleaseReceipt> {
+  /**
+   * Idempotent. With a fence it is for its holder alone.
+   * @throws RolloutError SandboxFailed if its processes do not die, FenceRefused
+   */
+  async release(sandboxId: string, fence?: number): Promise<ReleaseReceipt> {
     const started = performance.now();
     const sandbox = this.sandboxes.get(sandboxId);
+    if (fence !== undefined) sandbox?.check(fence);
     const processesKilled = sandbox ? await this.remove(sandbox, { event: 'released' }) : 0;
     return { released: true, processesKilled, ms: performance.now() - started };
   }

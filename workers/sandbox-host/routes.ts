@@ -22,6 +22,7 @@ const ALIVE_MS = 5000;
 
 const Id = z.object({ id: z.string().max(100) });
 const ShellName = Id.extend({ name: z.string().regex(/^[A-Za-z0-9_-]{1,64}$/) });
+const Release = z.object({ fence: z.coerce.number().int().min(1).optional() });
 const Watch = z.object({
   fence: z.coerce.number().int().min(1),
   paused: z.enum(['true', 'false']).default('false'),
@@ -37,7 +38,9 @@ export function addRoutes(server: FastifyInstance, host: SandboxHost): void {
     return { rolloutIds: host.abortMany(selection, reason) };
   });
   server.get('/v1/stats', async () => host.stats());
-  server.delete('/v1/sandboxes/:id', (request) => host.release(parse(Id, request.params).id));
+  server.delete('/v1/sandboxes/:id', (request) =>
+    host.release(parse(Id, request.params).id, parse(Release, request.query).fence),
+  );
   server.post('/v1/sandboxes/:id/attach', (request) =>
     host.attach(parse(Id, request.params).id, parse(AttachSandbox, request.body)),
   );

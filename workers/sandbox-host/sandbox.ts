@@ -104,9 +104,17 @@ export class Sandbox {
     return this.heard;
   }
 
-  /** Hands the sandbox to a new holder; all before are told and refused from then on. */
+  /**
+   * Hands the sandbox to a new holder; all before are told and refused from then on.
+   * @throws RolloutError FenceRefused for an entry into the run stage that has been given up: a later one has
+   * begun, and a worker that stood still in between has just woken up. Init is entry 0.
+   */
   takeOver(fence: number, entry = 0): SandboxInfo {
     this.checkAlive();
+    if (entry < this.entry) {
+      const late = `entry ${this.entry} into its run stage has begun`;
+      throw new RolloutError('FenceRefused', `entry ${entry} takes no sandbox over: ${late}`);
+    }
     this.heard = performance.now();
     this.fence = fence;
     this.entry = entry;
@@ -280,7 +288,8 @@ export class Sandbox {
     return shell;
   }
 
-  private check(fence: number): void {
+  /** @throws RolloutError FenceRefused for any fence but the newest, SandboxLost */
+  check(fence: number): void {
     this.checkAlive();
     if (fence === this.fence) {
       this.heard = performance.now();
