@@ -13,6 +13,7 @@ import { leaksCommand } from './commands/leaks.ts';
 import { runCommand } from './commands/run.ts';
 import { cancelCommand, pauseCommand } from './commands/steer.ts';
 import { upCommand } from './commands/up.ts';
+import { verifyCommand } from './commands/verify.ts';
 import { makeOutput, type Output } from './output.ts';
 
 /** Flags that every command has; they set configuration values. */
@@ -141,6 +142,20 @@ export async function main(argv: readonly string[]): Promise<number> {
       .option('--batch <id>', 'all open ones of a batch')
       .option('--group <id>', 'all open ones of a group');
   }
+
+  add(
+    'verify <file>',
+    'prove a file of trajectories; with --server also by scoring its tokens again',
+    (config, output, [file], flags) => {
+      const { tokens, tolerance } = flags as { tokens: number; tolerance?: number };
+      const rescore = flags.rescore === true || flags.server !== undefined;
+      const options = { rescore, tokens, ...(tolerance === undefined ? {} : { tolerance }) };
+      return verifyCommand(config, file as string, options, output);
+    },
+  )
+    .option('--rescore', 'score again on the server of the running stack')
+    .option('--tokens <n>', 'tokens of each sequence to score again, spread evenly', count, 32)
+    .option('--tolerance <nats>', 'largest difference of log-probabilities that is no problem', Number);
 
   add('config', 'print the effective configuration and where each value comes from', configCommand);
   add('handlers', 'list the kinds of task with their schema', (config, output) =>

@@ -61,6 +61,17 @@ export interface LlmDialect {
   generate(request: GenerateRequest, signal: AbortSignal, onTokens?: OnTokens): Promise<Generated>;
   describe(signal: AbortSignal): Promise<ModelDescription>;
   /**
+   * Log-probabilities of the tokens from position `from` (at least 1) to the last, each after those before it, in
+   * the distribution that `sampling` would have sampled from; at temperature 0 the model's own. Null where the
+   * server cannot give them.
+   */
+  score(
+    ids: readonly number[],
+    from: number,
+    sampling: { readonly temperature: number; readonly topP: number },
+    signal: AbortSignal,
+  ): Promise<number[] | null>;
+  /**
    * Ids of a text in which special tokens count, by the server's own tokenizer, to compare another one with it;
    * null where the server has no such call.
    */

@@ -108,6 +108,22 @@ export class LlamaCppDialect implements LlmDialect, TextCodec {
     read(wire.Health, answer, `${this.url}/health`);
   }
 
+  /** One request of the whole vocabulary for each token. */
+  async score(
+    ids: readonly number[],
+    from: number,
+    sampling: { temperature: number; topP: number },
+    signal: AbortSignal,
+  ): Promise<number[]> {
+    const scores: number[] = [];
+    for (const [at, id] of ids.slice(from).entries()) {
+      const own = await this.distribution(ids.slice(0, from + at), signal);
+      const sampled = sampling.temperature === 0 ? own : sampledDistribution(own, sampling);
+      scores.push(sampled.find((candidate) => candidate.id === id)?.logprob ?? -Infinity);
+    }
+    return scores;
+  }
+
   /** Requests that wait for a slot are not told of. */
   async load(signal: AbortSignal): Promise<ServerLoad> {
     const answer = await this.#http.json('/slots', undefined, signal);

@@ -55,6 +55,10 @@ export class ProRlDialect implements LlmDialect {
     };
   }
 
+  async score(): Promise<null> {
+    return null;
+  }
+
   async encode(): Promise<null> {
     return null;
   }

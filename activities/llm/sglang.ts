@@ -19,17 +19,22 @@ const FinishReasonField = z
   })
   .nullish();
 
+const TokenLogprob = z.tuple([z.unknown(), TokenId]).rest(z.unknown());
+
 /** One event of `/generate`. Lists hold everything so far or, with --incremental-streaming-output, what is new. */
 const GenerateEvent = z.object({
   output_ids: z.array(TokenId),
   meta_info: z.object({
     completion_tokens: z.int().min(0),
     finish_reason: FinishReasonField,
-    output_token_logprobs: z.array(z.tuple([z.unknown(), TokenId]).rest(z.unknown())).nullish(),
+    output_token_logprobs: z.array(TokenLogprob).nullish(),
     weight_version: z.string().nullish(),
     weight_versions: VersionSpans,
   }),
 });
+
+/** Answer of `/generate` with the log-probabilities of its prompt from a position on; the first is null. */
+const ScoredPrompt = z.object({ meta_info: z.object({ input_token_logprobs: z.array(TokenLogprob) }) });
 
 const Loads = z.object({
   loads: z.array(z.object({ num_running_reqs: z.int(), num_waiting_reqs: z.int() })),
@@ -68,6 +73,33 @@ export class SglangDialect implements LlmDialect {
 
   describe(signal: AbortSignal): Promise<ModelDescription> {
     return describeFirstModel(this.#http, signal);
+  }
+
+  async score(
+    ids: readonly number[],
+    from: number,
+    { temperature, topP }: { temperature: number; topP: number },
+    signal: AbortSignal,
+  ): Promise<number[] | null> {
+    if ((temperature !== 1 && temperature !== 0) || topP !== 1) return null;
+    const where = `${this.url}/generate`;
+    const body = {
+      input_ids: ids,
+      return_logprob: true,
+      logprob_start_len: from - 1,
+      sampling_params: { max_new_tokens: 0, temperature: 1 },
+    };
+    const answer = read(ScoredPrompt, await this.#http.json('/generate', body, signal), where);
+    const known = answer.meta_info.input_token_logprobs.slice(1);
+    const collector = new TokenCollector(where);
+    if (known.some(([, id], at) => id !== ids[from + at])) {
+      throw collector.refused('gave log-probabilities of other tokens than it was sent');
+    }
+    collector.add(
+      ids.slice(from),
+      known.map(([logprob]) => logprob),
+    );
+    return collector.logprobs;
   }
 
   async encode(text: string, signal: AbortSignal): Promise<number[]> {

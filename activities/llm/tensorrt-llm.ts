@@ -54,6 +54,10 @@ export class TensorRtLlmDialect implements LlmDialect {
     return description;
   }
 
+  async score(): Promise<null> {
+    return null;
+  }
+
   async encode(): Promise<null> {
     return null;
   }

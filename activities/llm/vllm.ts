@@ -32,6 +32,15 @@ const GenerateEvent = z.object({
     .max(1),
 });
 
+/** Answer of {@link COMPLETIONS} with the log-probabilities of its prompt, by token id. */
+const ScoredPrompt = z.object({
+  choices: z.tuple([
+    z.object({
+      prompt_logprobs: z.array(z.record(z.string(), z.object({ logprob: z.number() })).nullable()),
+    }),
+  ]),
+});
+
 /**
  * vLLM. Its formats were taken from a server of version 0.32 (`npm run test:vllm` runs one).
  * - `/inference/v1/generate` is used where the server allows it: only there it tells the versions of its weights
@@ -71,6 +80,27 @@ export class VllmDialect implements LlmDialect {
     const description = await describeFirstModel(this.#http, signal);
     this.#model = description.model;
     return description;
+  }
+
+  async score(
+    ids: readonly number[],
+    from: number,
+    { temperature, topP }: { temperature: number; topP: number },
+    signal: AbortSignal,
+  ): Promise<number[] | null> {
+    // Those of a prompt are the model's own.
+    if ((temperature !== 1 && temperature !== 0) || topP !== 1) return null;
+    const where = `${this.url}${COMPLETIONS}`;
+    const model = await this.#modelName(signal);
+    const body = { model, prompt: ids, max_tokens: 1, temperature: 0, prompt_logprobs: 0 };
+    const answer = read(ScoredPrompt, await this.#http.json(COMPLETIONS, body, signal), where);
+    const known = answer.choices[0].prompt_logprobs.slice(from);
+    const collector = new TokenCollector(where);
+    collector.add(
+      ids.slice(from),
+      known.map((entry, at) => entry?.[String(ids[from + at])]?.logprob),
+    );
+    return collector.logprobs;
   }
 
   async encode(text: string, signal: AbortSignal): Promise<number[]> {

@@ -87,34 +87,16 @@ test('the tokens decode to the conversation', async () => {
 const MOST = 0.5;
 const MEAN = 0.1;
 
-test('the model finds the recorded log-probabilities again', async () => {
-  const url = stack.endpoints().llmServers[0]?.url as string;
-  const differences: number[] = [];
-  for (const trajectory of trajectories.slice(0, 4)) {
-    const ids = [...trajectory.input_ids, ...trajectory.output_ids];
-    const sampled = trajectory.output_ids.flatMap((_, index) => (trajectory.loss_mask[index] ? [index] : []));
-    for (const index of sampled.filter((_, position) => position % 4 === 0)) {
-      const prompt = ids.slice(0, trajectory.input_ids.length + index);
-      const body = { prompt, n_predict: 1, n_probs: 49_152, temperature: 1, samplers: ['temperature'] };
-      const response = await fetch(`${url}/completion`, {
-        method: 'POST',
-        body: JSON.stringify(body),
-        signal,
-      });
-      const answer = (await response.json()) as {
-        completion_probabilities: { top_logprobs: { id: number; logprob: number }[] }[];
-      };
-      const distribution = answer.completion_probabilities[0]?.top_logprobs;
-      const found = distribution?.find(({ id }) => id === trajectory.output_ids[index]);
-      assert.ok(found, 'the sampled token is in the distribution');
-      const difference = Math.abs(found.logprob - (trajectory.logprobs[index] as number));
-      assert.ok(difference <= MOST, `${trajectory.rollout_id} token ${index}: off by ${difference}`);
-      differences.push(difference);
-    }
-  }
-  assert.ok(differences.length >= 10, `${differences.length} tokens compared`);
-  const mean = differences.reduce((sum, difference) => sum + difference, 0) / differences.length;
-  assert.ok(mean <= MEAN, `off by ${mean} in the mean`);
+test('the file is proven: checksums, alignment, ledgers, and the log-probabilities by the model itself', async () => {
+  const flags = ['--rescore', '--tokens', '8', '--tolerance', String(MOST), '--json'];
+  const { code, stdout, stderr } = await stack.run('verify', out, ...flags);
+  assert.equal(code, 0, stdout + stderr);
+  const { problems, sequences, ledgers, rescored } = JSON.parse(stdout);
+  assert.deepEqual(problems, []);
+  assert.equal(sequences, 8);
+  assert.equal(ledgers, 8);
+  assert.ok(rescored.tokens >= 10, `${rescored.tokens} tokens compared`);
+  assert.ok(rescored.largest <= MOST && rescored.mean <= MEAN, JSON.stringify(rescored));
 });
 
 test('show and list know the rollouts', async () => {

@@ -224,6 +224,22 @@ for (const kind of KINDS) {
       await assert.rejects(llm.health(NEVER), failure('LlmUnreachable', /ECONNREFUSED/));
     }));
 
+  test(`${kind}: tokens are scored again as they were sampled, where the server can`, () =>
+    withFake(kind, {}, async (llm) => {
+      const { ids, logprobs } = await llm.generate(REQUEST, NEVER);
+      const whole = [...REQUEST.promptIds, ...ids];
+      const scores = await llm.score(whole, REQUEST.promptIds.length, REQUEST, NEVER);
+      if (kind === 'prorl' || kind === 'tensorrt-llm') {
+        assert.equal(scores, null);
+        return;
+      }
+      assert.equal(scores?.length, ids.length);
+      for (const [at, score] of (scores ?? []).entries()) {
+        assert.ok(Math.abs(score - (logprobs[at] as number)) < 1e-12);
+      }
+      assert.equal(await llm.score(whole, 3, { temperature: 0.5, topP: 1 }, NEVER), null);
+    }));
+
   test(`${kind}: weights are swapped by the server's own calls, where it has some`, () =>
     withFake(kind, {}, async (llm, fake) => {
       if (kind === 'prorl' || kind === 'tensorrt-llm') {
@@ -341,4 +357,15 @@ test('llama.cpp: says what it can of model, context, load and health', async () 
   controller.abort();
   await generating;
   assert.deepEqual(await dialect.encode('<|im_end|>', NEVER), [2]);
+});
+
+test('llama.cpp: tokens are scored again as they were sampled', async () => {
+  const { dialect } = real;
+  const promptIds = await dialect.tokenize('Once upon a time', { parseSpecial: false }, NEVER);
+  const request = { promptIds, maxTokens: 4, temperature: 0.7, topP: 0.9, seed: 3 };
+  const { ids, logprobs } = await dialect.generate(request, NEVER);
+  const scores = await dialect.score([...promptIds, ...ids], promptIds.length, request, NEVER);
+  for (const [at, score] of scores.entries()) {
+    assert.ok(Math.abs(score - (logprobs[at] as number)) < 1e-3, `${score} against ${logprobs[at]}`);
+  }
 });

@@ -1,5 +1,5 @@
 import type { FakeOptions } from './fake-llm.ts';
-import { END, type TinySampling, type TinyToken } from './tiny-model.ts';
+import { distributionAfter, END, type TinySampling, type TinyToken } from './tiny-model.ts';
 
 /**
  * Wire formats. `vllm` and `vllm-completions` answer as a vLLM server of version 0.32 was recorded to (with and
@@ -53,6 +53,14 @@ function asked(prompt: unknown, sampling: TinySampling) {
   return { ...sampling, prompt: prompt as number[], ends };
 }
 
+/** The model's own log-probability of each token of a text after the one before it; null for the first. */
+function ownLogprobs(ids: readonly number[]): (number | null)[] {
+  return ids.map((id, at) => {
+    const before = ids[at - 1];
+    return before === undefined ? null : (distributionAfter(before)[id]?.logprob ?? null);
+  });
+}
+
 /** Log-probabilities of tokens as the server is told to give them. */
 function logprobsOf(tokens: readonly TinyToken[], { raw, spoil }: FakeOptions): unknown[] | null {
   const logprobs = tokens.map((token) => (raw ? token.raw : token.logprob));
@@ -95,6 +103,13 @@ function vllm(scaleOut: boolean): Answerer {
     streams: true,
     tell: (path, body, options) => {
       if (path === '/tokenize') return { body: { tokens: encoded(body.prompt as string, options) } };
+      if (body.prompt_logprobs === 0) {
+        const ids = body.prompt as number[];
+        const scores = ownLogprobs(ids).map((logprob, at) =>
+          logprob === null ? null : { [String(ids[at])]: { logprob, rank: 1 } },
+        );
+        return { body: { choices: [{ index: 0, token_ids: [0], prompt_logprobs: scores }] } };
+      }
       if (path === '/inference/v1/generate' && !scaleOut) {
         const message = 'Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out.';
         return { status: 403, body: { error: { message, type: 'PermissionDeniedError', code: 403 } } };
@@ -153,6 +168,12 @@ function sglang(incremental: boolean): Answerer {
     streams: true,
     tell: (path, body, options) => {
       if (path === '/tokenize') return { body: { tokens: encoded(body.prompt as string, options) } };
+      const start = body.logprob_start_len as number | undefined;
+      if (start !== undefined) {
+        const ids = body.input_ids as number[];
+        const scores = ownLogprobs(ids.slice(start)).map((logprob, at) => [logprob, ids[start + at], null]);
+        return { body: { output_ids: [], meta_info: { input_token_logprobs: scores } } };
+      }
       return path in control ? { body: control[path] } : undefined;
     },
     asked: (path, body) => {

@@ -1,0 +1,120 @@
+import { isDeepStrictEqual } from 'node:util';
+import { z } from 'zod';
+import { messageOf } from '../../contracts/failures.ts';
+import type { LedgerRecord } from '../../contracts/ledger.ts';
+import { Trajectory } from '../../contracts/trajectory.ts';
+import { checksumOf, truncationOf } from './assemble.ts';
+import { TokenSequence } from './tokens.ts';
+
+/** One line of a trajectory file as read, and everything that is wrong with it. */
+export interface Proof {
+  /** Undefined if the line is no trajectory. */
+  readonly trajectory?: Trajectory;
+  readonly problems: string[];
+}
+
+/** Reads one line and proves what can be proven of it alone: its form, its checksum, and that its parts agree. */
+export function proveLine(line: string): Proof {
+  let value: unknown;
+  try {
+    value = JSON.parse(line);
+  } catch (error) {
+    return { problems: [`is no JSON: ${messageOf(error)}`] };
+  }
+  const parsed = Trajectory.safeParse(value);
+  if (!parsed.success) return { problems: z.prettifyError(parsed.error).split('\n') };
+  const trajectory = parsed.data;
+  const problems = [...tokenProblems(trajectory), ...turnProblems(trajectory)];
+  // Of the line as it stands: reading it by its schema may drop what the schema does not know.
+  if (checksumOf(value as object) !== trajectory.checksum) {
+    problems.unshift('does not match its checksum: it was changed after it was written');
+  }
+  if (truncationOf(trajectory.finish_reason) !== trajectory.truncated) {
+    problems.push(`ended by "${trajectory.finish_reason}", but says truncated: ${trajectory.truncated}`);
+  }
+  return { trajectory, problems };
+}
+
+/** Sampled tokens have a log-probability and a version, others have neither. */
+function tokenProblems({ loss_mask, logprobs, policy_versions }: Trajectory): string[] {
+  const problems: string[] = [];
+  for (const [at, mask] of loss_mask.entries()) {
+    const logprob = logprobs[at] as number;
+    const version = policy_versions[at] as number;
+    if (mask === 0 && (logprob !== 0 || version !== -1)) {
+      problems.push(`token ${at} has mask 0, but log-probability ${logprob} and version ${version}`);
+    }
+    if (mask === 1 && !(logprob <= 0 && Number.isFinite(logprob) && version >= 0)) {
+      problems.push(`token ${at} has mask 1, but log-probability ${logprob} and version ${version}`);
+    }
+  }
+  return problems;
+}
+
+/**
+ * Turns cover the output without a gap, each with what was sampled and then what followed: so the prompt of each
+ * is exactly `input_ids` and the output before it.
+ */
+function turnProblems({ turns, output_ids, loss_mask, policy_versions }: Trajectory): string[] {
+  const problems: string[] = [];
+  let position = 0;
+  for (const [index, turn] of turns.entries()) {
+    const [start, middle] = turn.sampled;
+    const [after, end] = turn.observed;
+    if (turn.turn !== index) problems.push(`turn ${index} calls itself ${turn.turn}`);
+    if (start !== position || after !== middle || middle <= start || end < after) {
+      problems.push(
+        `turn ${index} has spans [${turn.sampled}) and [${turn.observed}) where ${position} is due`,
+      );
+    }
+    if (loss_mask.slice(start, middle).includes(0)) problems.push(`turn ${index} sampled tokens with mask 0`);
+    if (loss_mask.slice(after, end).includes(1)) problems.push(`turn ${index} observed tokens with mask 1`);
+    if (policy_versions.slice(start, middle).some((version) => version !== turn.policy_version)) {
+      problems.push(`turn ${index} holds tokens of another version than its own, ${turn.policy_version}`);
+    }
+    position = end;
+  }
+  if (position !== output_ids.length) {
+    problems.push(`turns end at ${position} of ${output_ids.length} output tokens`);
+  }
+  return problems;
+}
+
+/**
+ * What differs between a trajectory and the ledger that its tokens were recorded in, turn by turn, as they came.
+ * Each record of a ledger says how long its prompt was, which must be all that was recorded before it.
+ */
+export function ledgerProblems(trajectory: Trajectory, records: readonly LedgerRecord[]): string[] {
+  let sequence: TokenSequence | undefined;
+  try {
+    sequence = TokenSequence.fromLedger(records);
+  } catch (error) {
+    return [`its ledger: ${messageOf(error)}`];
+  }
+  const pairs: [string, readonly number[], readonly number[] | undefined][] = [
+    ['input_ids', trajectory.input_ids, sequence?.inputIds],
+    ['output_ids', trajectory.output_ids, sequence?.outputIds],
+    ['logprobs', trajectory.logprobs, sequence?.logprobs],
+    ['loss_mask', trajectory.loss_mask, sequence?.lossMask],
+    ['policy_versions', trajectory.policy_versions, sequence?.policyVersions],
+  ];
+  return pairs
+    .filter(([, ours, recorded]) => !isDeepStrictEqual([...ours], [...(recorded ?? [])]))
+    .map(([field]) => `${field} differ from what its ledger recorded`);
+}
+
+/** Positions of sampled tokens within `output_ids`: all, or `most` of them spread evenly, in runs `[start, end)`. */
+export function runsToScore({ loss_mask }: Trajectory, most: number): [number, number][] {
+  const sampled = loss_mask.flatMap((mask, at) => (mask === 1 ? [at] : []));
+  const step = Math.max(1, sampled.length / most);
+  const chosen = new Set(
+    Array.from({ length: Math.min(most, sampled.length) }, (_, n) => sampled[Math.floor(n * step)] as number),
+  );
+  const runs: [number, number][] = [];
+  for (const at of chosen) {
+    const last = runs.at(-1);
+    if (last?.[1] === at) last[1] = at + 1;
+    else runs.push([at, at + 1]);
+  }
+  return runs;
+}
