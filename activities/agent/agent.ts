@@ -102,6 +102,10 @@ export class Agent {
       );
     }
     this.sequence = TokenSequence.fromLedger(ledger.records) as TokenSequence;
+    if (ledger.records.length === 1 && this.roomForTokens() < 1) {
+      const what = `its prompt has ${promptIds.length} tokens, which leaves no room in the ${this.limit} that`;
+      throw new RolloutError('InvalidTask', `${what} the model's context and limits.maxTotalTokens allow`);
+    }
   }
 
   /** Runs the tools of the last turn unless that is done; says how the agent ended if it called none. */
@@ -121,7 +125,10 @@ export class Agent {
     }
     if (this.options.stop.cause) return endOfStop(this.options.stop.cause);
     const messages: ChatMessage[] = results.map((result) => ({ role: 'tool', content: result.text }));
-    const deltaIds = await policy.renderDelta(lastTurnIds(ledger.records), messages);
+    const delta = await policy.renderDelta(lastTurnIds(ledger.records), messages);
+    // Results that leave no room for another token end the run: they are kept as text, the tokens end with the
+    // turn, within every limit.
+    const deltaIds = this.sequence.length + delta.length < this.limit ? delta : [];
     const observed: LedgerObserved = { kind: 'observed', turn: last.turn, results, messages, deltaIds };
     await ledger.append(observed);
     this.sequence.appendObserved(deltaIds);
@@ -129,9 +136,10 @@ export class Agent {
   }
 
   /** How the agent ended with a turn whose tools have run, if it did. */
-  private endOfTurn({ results }: LedgerObserved): AgentEnd | undefined {
+  private endOfTurn({ results, deltaIds }: LedgerObserved): AgentEnd | undefined {
     if (results.some((result) => result.ends)) return 'finished';
-    return this.turns >= this.options.limits.maxTurns ? 'turns' : undefined;
+    if (this.turns >= this.options.limits.maxTurns) return 'turns';
+    return deltaIds.length === 0 ? this.fullness() : undefined;
   }
 
   /** A turn that was cut and called nothing: by the context if that is full, else by a token limit. */
@@ -209,14 +217,18 @@ export class Agent {
     return stop.pausing ? 'paused' : undefined;
   }
 
-  /** Tokens that the next turn may have: what the model's context and the request's limit leave. */
-  private roomForTokens(): number {
-    const limit = Math.min(this.options.policy.contextTokens, this.options.limits.maxTotalTokens ?? Infinity);
-    return limit - this.sequence.length;
+  /** The most tokens that the whole sequence may have: the model's context or the request's limit. */
+  private get limit(): number {
+    return Math.min(this.options.policy.contextTokens, this.options.limits.maxTotalTokens ?? Infinity);
   }
 
+  private roomForTokens(): number {
+    return this.limit - this.sequence.length;
+  }
+
+  /** Which of the two limits ends a run that reaches it. */
   private fullness(): AgentEnd {
-    return this.sequence.length >= this.options.policy.contextTokens ? 'context' : 'tokens';
+    return this.limit === this.options.policy.contextTokens ? 'context' : 'tokens';
   }
 }
 

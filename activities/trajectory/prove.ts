@@ -59,18 +59,21 @@ function turnProblems({ turns, output_ids, loss_mask, policy_versions }: Traject
   const problems: string[] = [];
   let position = 0;
   for (const [index, turn] of turns.entries()) {
+    const before = turns[index - 1];
+    // A request that was broken off is followed by one that goes on with the same turn.
+    const due = before === undefined ? 0 : before.turn + (before.finish === 'abort' ? 0 : 1);
     const [start, middle] = turn.sampled;
     const [after, end] = turn.observed;
-    if (turn.turn !== index) problems.push(`turn ${index} calls itself ${turn.turn}`);
+    if (turn.turn !== due) problems.push(`turn ${due} calls itself ${turn.turn}`);
     if (start !== position || after !== middle || middle <= start || end < after) {
       problems.push(
-        `turn ${index} has spans [${turn.sampled}) and [${turn.observed}) where ${position} is due`,
+        `turn ${due} has spans [${turn.sampled}) and [${turn.observed}) where ${position} is due`,
       );
     }
-    if (loss_mask.slice(start, middle).includes(0)) problems.push(`turn ${index} sampled tokens with mask 0`);
-    if (loss_mask.slice(after, end).includes(1)) problems.push(`turn ${index} observed tokens with mask 1`);
+    if (loss_mask.slice(start, middle).includes(0)) problems.push(`turn ${due} sampled tokens with mask 0`);
+    if (loss_mask.slice(after, end).includes(1)) problems.push(`turn ${due} observed tokens with mask 1`);
     if (policy_versions.slice(start, middle).some((version) => version !== turn.policy_version)) {
-      problems.push(`turn ${index} holds tokens of another version than its own, ${turn.policy_version}`);
+      problems.push(`turn ${due} holds tokens of another version than its own, ${turn.policy_version}`);
     }
     position = end;
   }

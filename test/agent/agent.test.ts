@@ -219,17 +219,56 @@ test('limits end the run with what they are called', async () => {
   );
 });
 
-test('no prompt is ever longer than the context leaves room for', async () => {
+test('no sequence is ever longer than its limits, and none of its sampled tokens is lost', async () => {
   await fc.assert(
-    fc.asyncProperty(fc.integer({ min: 16, max: 120 }), async (contextTokens) => {
-      const { end, records } = await play({ replies, contextTokens });
-      await end;
-      const sampled = TokenSequence.fromLedger(
-        records.filter((record) => record.kind !== 'observed' || record !== records.at(-1)),
-      );
-      assert.ok((sampled?.length ?? 0) <= contextTokens || records.at(-1)?.kind === 'observed');
-    }),
+    fc.asyncProperty(
+      fc.integer({ min: 16, max: 120 }),
+      fc.integer({ min: 16, max: 120 }),
+      async (contextTokens, maxTotalTokens) => {
+        const requests: GenerateRequest[] = [];
+        const { end, records } = await play({
+          replies,
+          contextTokens,
+          limits: { maxTotalTokens },
+          onGenerate: (request) => requests.push(request),
+        });
+        const ended = await end;
+        const limit = Math.min(contextTokens, maxTotalTokens);
+        const sequence = TokenSequence.fromLedger(records);
+        assert.ok(sequence && sequence.length <= limit);
+        for (const { promptIds, maxTokens } of requests) assert.ok(promptIds.length + maxTokens <= limit);
+        const sampled = records.flatMap((record) => (record.kind === 'sampled' ? record.ids : []));
+        assert.deepEqual(
+          sequence.outputIds.filter((_, at) => sequence.lossMask[at] === 1),
+          sampled,
+        );
+        if (ended !== 'finished') assert.equal(ended, contextTokens <= maxTotalTokens ? 'context' : 'tokens');
+        // The same limit ends it when it is taken up again.
+        assert.equal(
+          await (await play({ replies, records, contextTokens, limits: { maxTotalTokens } })).end,
+          ended,
+        );
+      },
+    ),
   );
+});
+
+test('results too long for the context end the run with the turn that asked for them', async () => {
+  const long = [`\`\`\`echo\n${'x'.repeat(60)}\n\`\`\``, 'never sampled'];
+  const { end, records, ran } = await play({ replies: long, contextTokens: 100 });
+  assert.equal(await end, 'context');
+  assert.deepEqual(ran, ['0.0']);
+  const last = records.at(-1);
+  assert.ok(last?.kind === 'observed');
+  assert.deepEqual(last.deltaIds, []);
+  assert.equal(last.messages[0]?.content, `<${'x'.repeat(60)}>`);
+});
+
+test('a prompt that leaves no room for an answer is the task’s fault', async () => {
+  await assert.rejects((await play({ replies, contextTokens: 15 })).end, {
+    type: 'InvalidTask',
+    message: /its prompt has 15 tokens, which leaves no room in the 15/,
+  });
 });
 
 test('a call that cannot be run goes back to the model with what is wrong', async () => {

@@ -86,6 +86,20 @@ test('a trajectory that differs from its ledger is found although it agrees with
   );
 });
 
+test('a turn that was broken off and went on is one turn', () => {
+  const splittable = withTurns.filter(([, first]) => first?.kind === 'sampled' && first.ids.length > 1);
+  const [records = []] = fc.sample(splittable, 1);
+  const trajectory = assembleTrajectory(records, context);
+  const parts = altered(trajectory, ({ turns }) => {
+    const [first] = turns as [Trajectory['turns'][0]];
+    const [start] = first.sampled;
+    const part = { ...first, finish: 'abort' as const, observed: [start, start] as [number, number] };
+    turns.splice(0, 1, { ...part, sampled: [start, start + 1], observed: [start + 1, start + 1] }, first);
+    first.sampled = [start + 1, first.sampled[1]];
+  });
+  assert.deepEqual(proveLine(parts).problems, []);
+});
+
 test('tokens to score are sampled ones, spread over the whole, in runs', () => {
   fc.assert(
     fc.property(withTurns, fc.integer({ min: 1, max: 80 }), (records, most) => {
