@@ -5,7 +5,7 @@ import { messageOf, RolloutError } from '../../contracts/failures.ts';
 /** Bounds on a server's silence, in milliseconds: a hung server is left after one of them. */
 export interface HttpTimeouts {
   readonly connectMs: number;
-  /** From the request to the first byte of the answer: waiting for a slot and reading the prompt included. */
+  /** From the request to the first byte or token: waiting for a slot and reading the prompt included. */
   readonly firstByteMs: number;
   /** Between two tokens of a stream, or two parts of any other answer. */
   readonly idleMs: number;
@@ -80,25 +80,31 @@ export class LlmHttp {
     const abort = () => idle.abort(signal.reason);
     shared(signal).addEventListener('abort', abort, { once: true });
     let timer: NodeJS.Timeout | undefined;
-    const silence = new RolloutError(
-      'LlmUnreachable',
-      `${this.url}${path} sent no token for ${this.#timeouts.idleMs} ms`,
-    );
+    const { firstByteMs, idleMs } = this.#timeouts;
+    const leaveAfter = (ms: number) => {
+      const what = `${this.url}${path} sent no token for ${ms} ms`;
+      clearTimeout(timer);
+      timer = setTimeout(() => idle.abort(new RolloutError('LlmUnreachable', what)), ms);
+    };
     try {
       const response = await this.#send(path, body, idle.signal, 0);
       if (response.statusCode !== 200) {
-        timer = setTimeout(() => idle.abort(silence), this.#timeouts.idleMs);
+        leaveAfter(idleMs);
         const text = await response.body.text();
         refuseStatus(`${this.url}${path}`, response.statusCode, text);
         throw new RolloutError('LlmInvalidAnswer', `${this.url}${path} answered ${response.statusCode}`);
       }
-      timer = setTimeout(() => idle.abort(silence), this.#timeouts.idleMs);
+      // Some servers begin their answer at once and let the request wait its turn then.
+      leaveAfter(firstByteMs);
+      let begun = false;
       for await (const line of lines(response.body)) {
         if (!line.startsWith('data:')) {
           if (line.startsWith('error:')) yield { error: parseJson(`${this.url}${path}`, line.slice(6)) };
           continue;
         }
-        timer.refresh();
+        if (begun) timer?.refresh();
+        else leaveAfter(idleMs);
+        begun = true;
         const data = line.slice(5).trim();
         if (data !== '[DONE]') yield parseJson(`${this.url}${path}`, data);
       }

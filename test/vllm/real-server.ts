@@ -4,6 +4,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { LlmHttp } from '../../activities/llm/http.ts';
 import { openModel } from '../../activities/llm/model.ts';
 import { sampledDistribution } from '../../activities/llm/sampling.ts';
 import { VllmDialect } from '../../activities/llm/vllm.ts';
@@ -15,6 +16,9 @@ const NEVER = new AbortController().signal;
 /** Between a token that is sampled and one that is read in a prompt, in float32. */
 const TOLERANCE = 1e-3;
 
+/** The first requests after a start take long, on a busy machine very long. */
+const PATIENT = { firstByteMs: 300_000, idleMs: 120_000 };
+
 let folder: string;
 before(async () => {
   folder = await mkdtemp(path.join(os.tmpdir(), 'rollouts-vllm-'));
@@ -24,14 +28,15 @@ after(() => rm(folder, { recursive: true }));
 /** The server's own distribution of the token after a prompt, at temperature 1. */
 async function distribution(url: string, prompt: readonly number[]) {
   const body = { model: 'smol', prompt, max_tokens: 1, temperature: 1, logprobs: 49_152, top_k: 0 };
-  const response = await fetch(`${url}/v1/completions`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({ ...body, return_tokens_as_token_ids: true }),
-  });
-  const answer = (await response.json()) as {
+  const http = new LlmHttp(url);
+  const answer = (await http.json(
+    '/v1/completions',
+    { ...body, return_tokens_as_token_ids: true },
+    NEVER,
+  )) as {
     choices: { logprobs: { top_logprobs: Record<string, number>[] } }[];
   };
+  await http.close();
   const top = answer.choices[0]?.logprobs.top_logprobs[0] ?? {};
   return Object.entries(top).map(([name, logprob]) => ({ id: Number(name.split(':')[1]), logprob }));
 }
@@ -61,7 +66,7 @@ describe('with processed log-probabilities and --enable-scale-out', () => {
   before(async () => {
     const flags = ['--enable-scale-out', '--logprobs-mode', 'processed_logprobs', '--max-logprobs', '-1'];
     server = await startVllm(folder, flags);
-    llm = new VllmDialect(server.url);
+    llm = new VllmDialect(server.url, PATIENT);
     const { renderer } = await openModel(entry(), llm, NEVER);
     stopIds = renderer.stopIds;
     promptIds = await renderer.initial([{ role: 'user', content: 'Name 3 fruits.' }], NEVER);
@@ -179,7 +184,7 @@ describe('with the model’s own log-probabilities and without --enable-scale-ou
   let llm: VllmDialect;
   before(async () => {
     server = await startVllm(folder, []);
-    llm = new VllmDialect(server.url);
+    llm = new VllmDialect(server.url, PATIENT);
   });
   after(async () => {
     await llm?.close();
