@@ -8,6 +8,8 @@ import { callHandler } from './handlers/call.ts';
 import { checkedReward } from './handlers/checked.ts';
 import type { HandlerRegistry } from './handlers/registry.ts';
 import { withHeartbeat } from './heartbeat.ts';
+import type { SandboxClient } from './sandbox/client.ts';
+import { GraderSandboxes } from './sandbox/for-grader.ts';
 import { assembleTrajectory, messagesOf, truncationOf } from './trajectory/assemble.ts';
 import type { TrajectoryStore } from './trajectory/store.ts';
 import { versionRange } from './trajectory/versions.ts';
@@ -15,6 +17,7 @@ import { versionRange } from './trajectory/versions.ts';
 export interface EvaluateDependencies {
   readonly handlers: HandlerRegistry;
   readonly store: TrajectoryStore;
+  readonly sandboxes: SandboxClient;
 }
 
 /** The evaluate stage: works from the store alone, so it runs on any machine. */
@@ -32,7 +35,7 @@ export function makeEvaluateActivities(dependencies: EvaluateDependencies): Eval
 }
 
 async function evaluate(
-  { handlers, store }: EvaluateDependencies,
+  { handlers, store, sandboxes }: EvaluateDependencies,
   input: EvaluateInput,
   context: Context,
 ): Promise<RolloutResult> {
@@ -51,11 +54,14 @@ async function evaluate(
   if (end?.kind !== 'end') throw new RolloutError('StoreCorrupt', 'the stored ledger has no end');
 
   const { handler, data } = handlers.open(request.task);
+  const owner = { rolloutId: request.rolloutId, workflowRunId, attempt };
+  const signal = context.cancellationSignal;
+  const fresh = new GraderSandboxes(sandboxes, owner, handler.sandbox?.(data) ?? {}, signal);
   const reward = checkedReward(
     await callHandler(
       'evaluate',
       {
-        signal: context.cancellationSignal,
+        signal,
         seconds: request.deadlines.evaluateSeconds,
         late: 'StageDeadline',
         thrown: 'GraderFailed',
@@ -65,9 +71,10 @@ async function evaluate(
           task: data,
           outcome: end.outcome,
           messages: messagesOf(records),
-          signal: context.cancellationSignal,
+          sandbox: (spec) => fresh.make(spec),
+          signal,
         }),
-    ),
+    ).finally(() => fresh.release()),
   );
   const trajectory = await store.putTrajectory(key, [
     assembleTrajectory(records, {

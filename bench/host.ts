@@ -72,6 +72,7 @@ async function main(stateDir: string, backend: SandboxBackendName): Promise<void
     host: 'bench',
     backend,
     capacity: 16,
+    graderCapacity: 1,
     bwrapPath: loadTools().bwrap,
     apptainerPath: APPTAINER,
     logger: pino({ level: 'silent' }),

@@ -98,7 +98,13 @@ export const ConfigSchema = z.strictObject({
       host: HostName.optional().describe(
         'Name of this machine among the hosts of one Temporal server; its host name if not set.',
       ),
-      capacity: z.int().min(1).max(10_000).default(16).describe('Sandboxes at once on this host.'),
+      capacity: z.int().min(1).max(10_000).default(16).describe('Sandboxes of agents at once on this host.'),
+      graderCapacity: z
+        .int()
+        .min(1)
+        .max(10_000)
+        .default(4)
+        .describe('Sandboxes of graders at once beside them; a grader waits for one.'),
       silentSeconds: z
         .number()
         .min(1)

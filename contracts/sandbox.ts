@@ -75,6 +75,11 @@ export const CreateSandbox = z.object({
   /** Of the rollout, so that a whole batch or group can be stopped at once. */
   batchId: z.string().optional(),
   groupId: z.string().optional(),
+  /**
+   * `grader`: a fresh one each time, which no agent ever touched, in room of its own: it waits for that. It ends
+   * the grader's sandbox that this rollout had before.
+   */
+  purpose: z.enum(['agent', 'grader']).optional(),
   spec: SandboxSpec,
 });
 export type CreateSandbox = z.infer<typeof CreateSandbox>;
@@ -272,8 +277,12 @@ export type ReleaseReceipt = z.infer<typeof ReleaseReceipt>;
 export const HostStats = z.object({
   host: z.string(),
   backend: SandboxBackendName,
+  /** Of agents. */
   sandboxes: z.int(),
   capacity: z.int(),
+  /** Of graders; they have room of their own, so that agents that wait for graders cannot keep it from them. */
+  graders: z.int(),
+  graderCapacity: z.int(),
   pid: z.int(),
 });
 export type HostStats = z.infer<typeof HostStats>;

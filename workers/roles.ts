@@ -82,7 +82,7 @@ export async function makeWorkers(config: Config, roles: readonly Role[]): Promi
         maxConcurrentActivityTaskExecutions: config.workers.runSlots ?? config.sandbox.capacity,
       }),
     eval: async () => {
-      const { evaluate, conclude } = makeEvaluateActivities({ handlers, store });
+      const { evaluate, conclude } = makeEvaluateActivities({ handlers, store, sandboxes });
       return [
         await Worker.create({
           ...shared,

@@ -26,6 +26,11 @@ export interface EvaluateContext<T> {
   /** What `outcome` returned. */
   readonly outcome: Readonly<Record<string, unknown>>;
   readonly messages: readonly ChatMessage[];
+  /**
+   * A fresh sandbox that the agent never touched, for graders that run code; it is gone when `evaluate` returns.
+   * Without a spec, it is made as the agent's was. Asked for again, the one before ends.
+   */
+  sandbox(spec?: Partial<SandboxSpec>): Promise<BoundSandbox>;
   readonly signal: AbortSignal;
 }
 

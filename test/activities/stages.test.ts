@@ -9,7 +9,7 @@ import type { Policy } from '../../activities/agent/agent.ts';
 import { fenced } from '../../activities/agent/parsers/fenced.ts';
 import { makeControlActivities } from '../../activities/control.ts';
 import { makeEvaluateActivities } from '../../activities/evaluate.ts';
-import { bash, defineHandler } from '../../activities/handlers/kit.ts';
+import { bash, defineHandler, type EvaluateContext } from '../../activities/handlers/kit.ts';
 import { HandlerRegistry } from '../../activities/handlers/registry.ts';
 import { makeInitActivities } from '../../activities/init.ts';
 import { LlmServers } from '../../activities/llm/servers.ts';
@@ -34,7 +34,9 @@ const RUN_ID = 'workflow-run-1';
 let grade: () => number = () => 1;
 
 /** What a test makes a part of the handler do instead. */
-let instead: Partial<Record<'init' | 'prompt' | 'outcome' | 'evaluate', () => unknown>> = {};
+let instead: Partial<Record<'init' | 'prompt' | 'outcome', () => unknown>> & {
+  evaluate?: (context: EvaluateContext<{ content: string }>) => unknown;
+} = {};
 
 /** A task that uses every part: a file at init, a shell, an outcome read from the sandbox, a grade. */
 const write = defineHandler({
@@ -52,8 +54,9 @@ const write = defineHandler({
     (instead.outcome?.() as never) ?? {
       file: (await sandbox.readFile(`${sandbox.workspace}/out.txt`)).toString(),
     },
-  evaluate: async ({ task, outcome }) => {
-    await instead.evaluate?.();
+  evaluate: async (context) => {
+    const { task, outcome } = context;
+    await instead.evaluate?.(context);
     const right = outcome.file === task.content ? grade() : 0;
     return { total: right, parts: { right } };
   },
@@ -72,7 +75,7 @@ async function stages(t: TestContext, policy: Policy = letterPolicy({ replies })
   const inActivity = <R>(work: () => Promise<R>) => env.run(work) as Promise<R>;
   const { init } = makeInitActivities({ handlers, sandboxes, host: loadTools() });
   const { run } = makeRunActivities({ handlers, sandboxes, policies, parser: fenced, store });
-  const { evaluate, conclude } = makeEvaluateActivities({ handlers, store });
+  const { evaluate, conclude } = makeEvaluateActivities({ handlers, store, sandboxes });
   const { abort, pause, release } = makeControlActivities({ sandboxes, store });
   const record = { startedAt: new Date().toISOString(), retried: [], initMs: 1, runMs: 1 };
   return {
@@ -139,6 +142,29 @@ test('a sandbox that is gone before its run is lost', async (t) => {
   const placement = await s.init();
   await s.sandboxes.release(placement.sandboxId);
   await assert.rejects(s.run(placement), failsAs('SandboxLost'));
+});
+
+test('a grader gets a fresh sandbox, and it is gone when the grade is there', async (t) => {
+  const s = await stages(t);
+  const placement = await s.init();
+  await s.run(placement);
+  let seen = '';
+  instead = {
+    evaluate: async ({ sandbox }) => {
+      const first = await sandbox();
+      await first.writeFile(`${first.workspace}/mark`, 'x');
+      const fresh = await sandbox({ environment: { GRADER: 'yes' } });
+      const { stdout } = await fresh.exec({ argv: ['bash', '-c', 'ls -A; echo $GRADER'], timeoutMs: 10_000 });
+      seen = stdout.text;
+      assert.equal((await s.sandboxes.stats()).graders, 1);
+    },
+  };
+  t.after(() => {
+    instead = {};
+  });
+  assert.equal((await s.evaluate(placement)).outcome, 'completed');
+  assert.equal(seen, 'yes\n', 'nothing of the agent’s or of the sandbox before is there');
+  assert.equal((await s.sandboxes.stats()).graders, 0);
 });
 
 test('an abort ends the run with its tokens and releases the sandbox', async (t) => {

@@ -61,6 +61,8 @@ test('a prompt file is messages by role, with values put in literally', () => {
 });
 
 test('GSM8K, MATH and AMC lines are maths tasks as they are; the gold answer is not in the prompt', async () => {
+  const sandbox = () => assert.fail('an answer is graded without a sandbox');
+  const signal = AbortSignal.timeout(1000);
   for (const [data, answer, reward] of [
     [{ question: 'Two and two?', answer: '2+2 = <<2+2=4>>4\n#### 4' }, '4', 1],
     [{ problem: 'Half?', solution: 'It is $\\boxed{\\frac{1}{2}}$.', level: 'Level 1' }, '0.5', 1],
@@ -69,10 +71,10 @@ test('GSM8K, MATH and AMC lines are maths tasks as they are; the gold answer is 
     [{ problem: 'Miles?', answer: 27 }, null, 0],
   ] as const) {
     const task = math.schema.parse(data);
-    assert.deepEqual(
-      await math.evaluate({ task, outcome: { answer }, messages: [], signal: AbortSignal.timeout(1000) }),
-      { total: reward, parts: { correct: reward } },
-    );
+    assert.deepEqual(await math.evaluate({ task, outcome: { answer }, messages: [], sandbox, signal }), {
+      total: reward,
+      parts: { correct: reward },
+    });
     const said = (await math.prompt(task)).map(({ content }) => content).join('\n');
     assert.ok(said.includes(task.question ?? (task.problem as string)));
     assert.ok(!said.includes('####') && !said.includes('frac'));

@@ -127,7 +127,11 @@ test('fences and the order of attempts outlive a restart of the host', async (t)
   const options = hostOptions(temporaryFolder(t), 'process');
   let running = await startSandboxHost(options);
   t.after(() => running.close());
-  const first = await running.host.create({ rolloutId: 'r', workflowRunId: 'run-1', attempt: 2, spec });
+  const signal = AbortSignal.timeout(60_000);
+  const first = await running.host.create(
+    { rolloutId: 'r', workflowRunId: 'run-1', attempt: 2, spec },
+    signal,
+  );
   await running.host.get(first.sandboxId).appendLedger(first.fence, 0, record(0));
   await running.close();
   running = await startSandboxHost(options);
@@ -162,6 +166,33 @@ test('abort tells the holder and stops what runs, but keeps sandbox and ledger',
   assert.equal((await program).signal, 'SIGKILL');
   await client.appendLedger(sandboxId, { fence, seq: 0, record: record(0) });
   assert.equal((await client.readLedger(sandboxId)).length, 1);
+});
+
+test('graders have room of their own, wait for it, and get a fresh sandbox each time', async (t) => {
+  const { client } = await startHost(t, 'process', 1);
+  await Box.create(client); // agents fill their room
+  const owner = { workflowRunId: 'run-1', attempt: 1, purpose: 'grader' as const, spec };
+  const first = await client.create({ ...owner, rolloutId: 'a' });
+  const watch = client.watch(first.sandboxId, { fence: first.fence });
+  const second = await client.create({ ...owner, rolloutId: 'b' });
+  const { sandboxes, capacity, graders, graderCapacity } = await client.stats();
+  assert.deepEqual([sandboxes, capacity, graders, graderCapacity], [1, 1, 2, 2]);
+  const impatient = new AbortController();
+  const left = client.create({ ...owner, rolloutId: 'c' }, impatient.signal);
+  const waiting = client.create({ ...owner, rolloutId: 'd' });
+  impatient.abort(new Error('left'));
+  await assert.rejects(left, /left/);
+  const anew = await client.create({ ...owner, rolloutId: 'a' });
+  assert.notEqual(anew.sandboxId, first.sandboxId);
+  assert.deepEqual(await watch, { event: 'superseded' });
+  await client.release(second.sandboxId);
+  const third = await waiting;
+  for (const { sandboxId } of [anew, third]) await client.release(sandboxId);
+  assert.equal((await client.stats()).graders, 0);
+  assert.deepEqual(
+    (await client.abortMany({ selection: { rolloutIds: ['a', 'b'] }, reason: 'user' })).rolloutIds,
+    [],
+  );
 });
 
 test('a pause is heard once by the entry it was meant for, however late that one comes', async (t) => {

@@ -32,7 +32,7 @@ export function temporaryFolder(t: Pick<TestContext, 'after'>): string {
 export function hostOptions(stateDir: string, backend: SandboxBackendName = 'bubblewrap', capacity = 4) {
   const logger = pino({ level: 'silent' });
   const programs = { bwrapPath: loadTools().bwrap, apptainerPath: APPTAINER };
-  return { stateDir, host: 'test-host', backend, capacity, ...programs, logger };
+  return { stateDir, host: 'test-host', backend, capacity, graderCapacity: 2, ...programs, logger };
 }
 
 /** A real sandbox host and its client, both gone with the test. */

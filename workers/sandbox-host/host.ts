@@ -25,6 +25,7 @@ import { divideCgroup, ownCgroup } from './limits/cgroup.ts';
 import type { SandboxHostOptions } from './options.ts';
 import { type HostPaths, hostPaths, sandboxPrefix } from './paths.ts';
 import type { ProcessInfo } from './processes.ts';
+import { Room } from './room.ts';
 import { Sandbox } from './sandbox.ts';
 import { isSelected } from './selection.ts';
 import { SideSandboxes } from './workspace/side-sandbox.ts';
@@ -39,17 +40,20 @@ export class SandboxHost {
   /** Looks for what rollouts left behind, by itself or when asked. */
   readonly audit: Audit;
   private readonly sandboxes = new Map<string, Sandbox>();
-  /** The newest sandbox of each rollout. */
+  /** The newest sandbox of each rollout's agent, and of its grader. */
   private readonly byRollout = new Map<string, Sandbox>();
+  private readonly graders = new Map<string, Sandbox>();
+  private readonly graderRoom: Room;
+  private readonly closing = new AbortController();
   private readonly turns = new Map<string, Promise<unknown>>();
   private beingMade = 0;
-  private closed = false;
 
   private constructor(options: SandboxHostOptions, paths: HostPaths, backend: Backend) {
     this.options = options;
     this.paths = paths;
     this.backend = backend;
     this.fences = new Fences(paths.epoch);
+    this.graderRoom = new Room(options.graderCapacity);
     this.side = new SideSandboxes({
       ...{ backend, folder: paths.sandboxes, prefix: sandboxPrefix(paths.root), logger: options.logger },
     });
@@ -88,8 +92,12 @@ export class SandboxHost {
     }
   }
 
-  /** @throws RolloutError FenceRefused, SandboxLost, SandboxFailed (no room, or it cannot be made), LedgerFailed */
-  create(request: CreateSandbox): Promise<SandboxInfo> {
+  /**
+   * A grader's waits for room, until `caller` is gone.
+   * @throws RolloutError FenceRefused, SandboxLost, SandboxFailed (no room, or it cannot be made), LedgerFailed
+   */
+  create(request: CreateSandbox, caller: AbortSignal): Promise<SandboxInfo> {
+    if (request.purpose === 'grader') return this.createForGrader(request, caller);
     return this.inTurn(request.rolloutId, async () => {
       const { rolloutId, workflowRunId, attempt } = request;
       const id = { workflowRunId, attempt };
@@ -104,10 +112,30 @@ export class SandboxHost {
       const attempts = new Attempts(this.paths.ledgers, rolloutId);
       await attempts.begin(id);
       if (live) await this.remove(live, { event: 'superseded' });
-      const sandbox = await this.make(request, id, attempts.ledgerFile(id));
+      const sandbox = await this.makeForAgent(request, id, attempts.ledgerFile(id));
       this.sandboxes.set(sandbox.sandboxId, sandbox);
       this.byRollout.set(rolloutId, sandbox);
       return sandbox.takeOver(this.fences.issue());
+    });
+  }
+
+  private createForGrader(request: CreateSandbox, caller: AbortSignal): Promise<SandboxInfo> {
+    const { rolloutId, workflowRunId, attempt } = request;
+    return this.inTurn(`grader of ${rolloutId}`, async () => {
+      const before = this.graders.get(rolloutId);
+      // The one before hands its place on; without one, there is a place to wait for.
+      if (before) this.graders.delete(rolloutId);
+      else await this.graderRoom.enter(AbortSignal.any([caller, this.closing.signal]));
+      try {
+        if (before) await this.remove(before, { event: 'superseded' });
+        const sandbox = await this.make(request, { workflowRunId, attempt });
+        this.sandboxes.set(sandbox.sandboxId, sandbox);
+        this.graders.set(rolloutId, sandbox);
+        return sandbox.takeOver(this.fences.issue());
+      } catch (error) {
+        this.graderRoom.leave();
+        throw error;
+      }
     });
   }
 
@@ -146,8 +174,10 @@ export class SandboxHost {
     return {
       host: this.options.host,
       backend: this.backend.name,
-      sandboxes: this.sandboxes.size + this.beingMade,
+      sandboxes: this.byRollout.size + this.beingMade,
       capacity: this.options.capacity,
+      graders: this.graderRoom.taken,
+      graderCapacity: this.options.graderCapacity,
       pid: process.pid,
     };
   }
@@ -161,7 +191,7 @@ export class SandboxHost {
 
   /** Ends all sandboxes. */
   async close(): Promise<void> {
-    this.closed = true;
+    this.closing.abort(new RolloutError('SandboxFailed', 'the sandbox host stops'));
     this.audit.stop();
     await Promise.allSettled(this.turns.values()); // those who asked have the errors
     const message = 'the sandbox host stops';
@@ -174,23 +204,39 @@ export class SandboxHost {
   private async remove(sandbox: Sandbox, event: WatchEvent): Promise<number> {
     const count = await sandbox.end(event);
     this.sandboxes.delete(sandbox.sandboxId);
-    if (this.byRollout.get(sandbox.rolloutId) === sandbox) this.byRollout.delete(sandbox.rolloutId);
+    for (const newest of [this.byRollout, this.graders]) {
+      if (newest.get(sandbox.rolloutId) !== sandbox) continue;
+      newest.delete(sandbox.rolloutId);
+      if (newest === this.graders) this.graderRoom.leave();
+    }
     return count;
   }
 
-  private async make(request: CreateSandbox, attempt: AttemptId, ledgerFile: string): Promise<Sandbox> {
+  private async makeForAgent(request: CreateSandbox, attempt: AttemptId, ledgerFile: string) {
     const { capacity, host } = this.options;
-    if (this.closed) throw new RolloutError('SandboxFailed', 'the sandbox host stops');
-    if (this.sandboxes.size + this.beingMade >= capacity) {
+    if (this.byRollout.size + this.beingMade >= capacity) {
       throw new RolloutError('SandboxFailed', `host ${host} is full: it has ${capacity} sandboxes`);
     }
     this.beingMade++;
+    try {
+      return await this.make(request, attempt, ledgerFile);
+    } finally {
+      this.beingMade--;
+    }
+  }
+
+  /** Without a file for it, what is recorded goes with the sandbox. */
+  private async make(request: CreateSandbox, attempt: AttemptId, ledgerFile?: string): Promise<Sandbox> {
+    const { host } = this.options;
+    this.closing.signal.throwIfAborted();
     const sandboxId = sandboxPrefix(this.paths.root) + randomBytes(8).toString('hex');
     const folder = path.join(this.paths.sandboxes, sandboxId);
     const [workspaceDir, controlDir] = [path.join(folder, 'workspace'), path.join(folder, 'control')];
     let handle: Handle | undefined;
     // Both wait, one for the disk and one for processes.
-    const opening = Ledger.open(ledgerFile);
+    const opening = mkdir(folder, { recursive: true }).then(() =>
+      Ledger.open(ledgerFile ?? path.join(folder, 'ledger.jsonl')),
+    );
     try {
       for (const each of [workspaceDir, controlDir]) await mkdir(each, { recursive: true });
       const started = (process: ProcessInfo) => recordAnchors(folder, [process]);
@@ -209,8 +255,6 @@ export class SandboxHost {
       await removeTree(folder);
       if (error instanceof RolloutError) throw error;
       throw new RolloutError('SandboxFailed', messageOf(error), { cause: error });
-    } finally {
-      this.beingMade--;
     }
   }
 

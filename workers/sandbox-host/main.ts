@@ -29,6 +29,7 @@ async function main(): Promise<void> {
     host,
     backend: config.sandbox.backend,
     capacity: config.sandbox.capacity,
+    graderCapacity: config.sandbox.graderCapacity,
     bwrapPath: loadTools().bwrap,
     apptainerPath: apptainerProgram(config),
     image: config.sandbox.image,

@@ -9,8 +9,10 @@ export interface SandboxHostOptions {
   /** This machine's name, as returned with every sandbox. */
   readonly host: string;
   readonly backend: SandboxBackendName;
-  /** Sandboxes that may exist at once. */
+  /** Sandboxes of agents that may exist at once. */
   readonly capacity: number;
+  /** Sandboxes of graders that may exist beside them. */
+  readonly graderCapacity: number;
   /** The bubblewrap program, used by that backend alone. */
   readonly bwrapPath: string;
   /** The apptainer or singularity program, used by that backend alone. */

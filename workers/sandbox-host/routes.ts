@@ -32,7 +32,9 @@ const Watch = z.object({
 export function addRoutes(server: FastifyInstance, host: SandboxHost): void {
   const sandboxOf = (request: FastifyRequest) => host.get(parse(Id, request.params).id);
 
-  server.post('/v1/sandboxes', (request) => host.create(parse(CreateSandbox, request.body)));
+  server.post('/v1/sandboxes', (request, reply) =>
+    host.create(parse(CreateSandbox, request.body), whileConnected(reply)),
+  );
   server.post('/v1/abort', async (request) => {
     const { selection, reason } = parse(AbortMany, request.body);
     return { rolloutIds: host.abortMany(selection, reason) };

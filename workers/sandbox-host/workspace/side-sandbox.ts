@@ -11,6 +11,7 @@ import type { Backend, Handle } from '../backends/backend.ts';
 import { recordAnchors, removeTree } from '../left-overs.ts';
 import { limitOfStatus } from '../limits/signals.ts';
 import { Supervisor } from '../limits/supervisor.ts';
+import { Room } from '../room.ts';
 
 /** How many there may be at once: each keeps a processor busy. */
 const AT_ONCE = 4;
@@ -56,8 +57,7 @@ export class SideSandboxes {
   private readonly folder: string;
   private readonly prefix: string;
   private readonly logger: Logger;
-  private running = 0;
-  private readonly waiting: (() => void)[] = [];
+  private readonly room = new Room(AT_ONCE);
 
   /** `folder`: where sandboxes have theirs; ids begin with `prefix`. */
   constructor(parts: { backend: Backend; folder: string; prefix: string; logger: Logger }) {
@@ -69,8 +69,7 @@ export class SideSandboxes {
 
   /** Nothing is left of it when this resolves. @throws RolloutError SandboxFailed, or why `signal` was aborted */
   async run(program: SideProgram): Promise<SideEnd> {
-    if (this.running >= AT_ONCE) await new Promise<void>((resolve) => this.waiting.push(resolve));
-    this.running++;
+    await this.room.enter(program.signal);
     const sandboxId = this.prefix + randomBytes(8).toString('hex');
     const folder = path.join(this.folder, sandboxId);
     let handle: Handle | undefined;
@@ -92,8 +91,7 @@ export class SideSandboxes {
     } finally {
       if (handle) await this.backend.destroy(handle);
       await removeTree(folder);
-      this.running--;
-      this.waiting.shift()?.();
+      this.room.leave();
     }
   }
 
