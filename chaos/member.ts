@@ -2,6 +2,8 @@ import type { Child } from '../workers/stack/processes.ts';
 
 /** Milliseconds that a process told to stop has for it. */
 const STOP_MS = 20_000;
+/** Starts that may fail in a row: what a process needs may itself be on its way up. */
+const MOST_FAILURES = 10;
 
 /** One process of the cluster: whenever it ends, it is started again at once, until it is stopped for good. */
 export class Member {
@@ -13,6 +15,7 @@ export class Member {
   private up: Promise<void> = Promise.resolve();
   private stopping = false;
   private suspended = new Set<number>();
+  private failures = 0;
 
   /** @param launch resolves when the process is up; `broken` is told when that fails */
   constructor(name: string, launch: () => Promise<Child>, broken: (news: string) => void) {
@@ -49,8 +52,8 @@ export class Member {
   async replace(): Promise<void> {
     await this.up;
     const { child } = this;
-    const successor = await this.launch();
-    this.adopt(successor);
+    this.begin();
+    await this.up;
     await child?.stop(STOP_MS);
   }
 
@@ -63,9 +66,17 @@ export class Member {
 
   private begin(): void {
     this.up = this.launch().then(
-      (child) => this.adopt(child),
-      (error: unknown) => {
-        if (!this.stopping) this.broken(`${this.name} did not start: ${String(error)}`);
+      (child) => {
+        this.failures = 0;
+        this.adopt(child);
+      },
+      async (error: unknown) => {
+        if (this.stopping) return;
+        if (++this.failures > MOST_FAILURES) this.broken(`${this.name} did not start: ${String(error)}`);
+        else {
+          this.begin();
+          await this.up;
+        }
       },
     );
   }

@@ -42,6 +42,24 @@ test('a part that is killed is started again; one that is stopped is not', async
   );
 });
 
+test('a part that does not start at once is tried again: what it needs may be on its way', async () => {
+  let starts = 0;
+  const pids: number[] = [];
+  const launch = sleeper(pids);
+  const said: string[] = [];
+  const keeper = await Keeper.start(
+    async () => {
+      if (++starts === 2) throw new Error('no server yet');
+      return launch();
+    },
+    (line) => said.push(line),
+  );
+  process.kill(pids[0] as number, 'SIGKILL');
+  while (pids.length < 2) await new Promise((resolve) => setTimeout(resolve, 10));
+  assert.equal(said[1], 'no server yet; it is started again');
+  await keeper.stop();
+});
+
 test('a part that cannot be started again is given up with the reason', async () => {
   let starts = 0;
   const pids: number[] = [];
@@ -52,8 +70,9 @@ test('a part that cannot be started again is given up with the reason', async ()
       return launch();
     },
     () => {},
+    5,
   );
-  assert.equal(await keeper.ended, 'no more');
+  assert.equal(await keeper.ended, 'no more, 6 times in a row');
 });
 
 test('one process at a time runs the stack of a folder; a dead one’s lock is taken over', (t) => {
