@@ -149,7 +149,7 @@ export const FAILURES = {
     stage: 'any',
     cause: 'infrastructure',
     retry: 'both',
-    advice: 'A worker stopped answering (no heartbeat); the stage is scheduled again.',
+    advice: 'A worker stopped answering (no heartbeat) or was told to end; the stage is scheduled again.',
   },
   StageDeadline: {
     stage: 'any',

@@ -14,6 +14,8 @@ export function stageFailureOf(error: unknown, stage: Stage, attempt: number): S
 
 function typeOf(cause: unknown, stage: Stage): FailureType {
   if (cause instanceof ApplicationFailure && isFailureType(cause.type)) return cause.type;
+  // What the SDK makes of an activity that a worker had to break off when it was told to stop.
+  if (cause instanceof ApplicationFailure && cause.type === 'WorkerShutdown') return 'WorkerLost';
   if (cause instanceof TimeoutFailure) {
     switch (cause.timeoutType) {
       case 'HEARTBEAT':

@@ -54,6 +54,7 @@ export const CONVERSATION = `Count.[assistant]${REPLIES[0]}[tool]1[assistant]${R
 /** What a test may hold up. */
 export interface Hooks {
   onGenerate?: (rolloutId: string, turn: number, signal: AbortSignal) => void | Promise<void>;
+  onInit?: () => void | Promise<void>;
   onEvaluate?: () => void | Promise<void>;
 }
 
@@ -66,6 +67,7 @@ export function countingHandlers(hooks: Hooks = {}): HandlerRegistry {
     example: {},
     tools: () => [bash],
     prompt: async () => [{ role: 'user', content: 'Count.' }],
+    init: async () => hooks.onInit?.(),
     outcome: async ({ sandbox }) => ({
       calls: (await sandbox.readFile(`${sandbox.workspace}/calls`)).toString().trim().split('\n'),
     }),
@@ -145,7 +147,7 @@ export async function startService(t: Pick<TestContext, 'after'>, hooks: Hooks =
   const sandboxes = new SandboxClient(host);
   const store = new TrajectoryStore(path.join(stateDir, 'store'));
   const handlers = countingHandlers(hooks);
-  const { evaluate, conclude } = makeEvaluateActivities({ handlers, store });
+  const { evaluate, conclude } = makeEvaluateActivities({ handlers, store, sandboxes });
   const each: WorkerOptions[] = [
     { taskQueue: WORKFLOW_QUEUE, workflowBundle: await bundle },
     { taskQueue: initQueue(), activities: makeInitActivities({ handlers, sandboxes, host: loadTools() }) },
@@ -159,9 +161,11 @@ export async function startService(t: Pick<TestContext, 'after'>, hooks: Hooks =
     workers.push(worker);
     running.push(worker.run());
   };
-  for (const options of each) run(await Worker.create({ connection, ...QUICK, ...options }));
+  const make = (options: WorkerOptions | undefined) =>
+    Worker.create({ connection, ...QUICK, ...(options as WorkerOptions) });
+  for (const options of each) run(await make(options));
   t.after(async () => {
-    for (const worker of workers) worker.shutdown();
+    for (const worker of workers) if (worker.getState() === 'RUNNING') worker.shutdown();
     await Promise.allSettled(running); // one that a failed test holds up is left
     await client.close();
     await sandboxes.close();
@@ -177,6 +181,13 @@ export async function startService(t: Pick<TestContext, 'after'>, hooks: Hooks =
     sandboxes,
     store,
     host: host.host,
+    /** Tells the worker of a queue to stop and starts another in its place. */
+    replace: async (taskQueue: string) => {
+      const at = each.findIndex((options) => options.taskQueue === taskQueue);
+      workers[at]?.shutdown();
+      await running[at];
+      run(await make(each[at]));
+    },
     startRunWorker: async () => run(await makeRunWorker(connection, sandboxes, store, hooks)),
   };
 }
