@@ -1,18 +1,15 @@
 import assert from 'node:assert/strict';
-import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
-import { setTimeout as delay } from 'node:timers/promises';
-import { SandboxClient } from '../../activities/sandbox/client.ts';
+import type { SandboxClient } from '../../activities/sandbox/client.ts';
 import { SandboxSpec } from '../../contracts/sandbox.ts';
-import { sandboxHostAddress } from '../../workers/sandbox-host/address.ts';
 import { buildImage } from '../../workers/sandbox-host/images/build.ts';
 import { findLeaks } from '../../workers/sandbox-host/leaks.ts';
 import { clearLeftOvers } from '../../workers/sandbox-host/left-overs.ts';
 import { startSandboxHost } from '../../workers/sandbox-host/server.ts';
-import { hostOptions, temporaryFolder, until } from '../sandbox/support.ts';
+import { hostOptions, startHostProcess, temporaryFolder, until } from '../sandbox/support.ts';
 import { APPTAINER, WITHOUT_APPTAINER } from '../support/apptainer.ts';
 import { helpersOf, makeRoot, processesWith } from './support.ts';
 
@@ -27,7 +24,7 @@ test('a host that is killed leaves no process, helper or folder', { skip: WITHOU
     client.create({ rolloutId: `r-${++made}`, workflowRunId: 'run-1', attempt: 1, spec });
 
   await t.test('with a sandbox whose first process does not notice', async (t) => {
-    const { child, client } = await startProcess(t, stateDir);
+    const { child, client } = await startHostProcess(t, stateDir, 'apptainer');
     const { sandboxId, fence } = await create(client);
     const folder = path.join(stateDir, 'host', 'sandboxes', sandboxId);
     const [first] = JSON.parse(readFileSync(path.join(folder, 'processes.json'), 'utf8')) as {
@@ -42,7 +39,7 @@ test('a host that is killed leaves no process, helper or folder', { skip: WITHOU
   });
 
   await t.test('with helpers that outlived all that could have ended them', async (t) => {
-    const { child, client } = await startProcess(t, stateDir);
+    const { child, client } = await startHostProcess(t, stateDir, 'apptainer');
     const { sandboxId } = await create(client);
     const folder = path.join(stateDir, 'host', 'sandboxes', sandboxId);
     const recorded = readFileSync(path.join(folder, 'processes.json'), 'utf8');
@@ -64,41 +61,9 @@ test('a host that is killed leaves no process, helper or folder', { skip: WITHOU
     assert.deepEqual(helpersOf(image), []);
   });
 
-  for (const ms of [30, 150, 350]) {
-    await t.test(`${ms} ms after it was asked for sandboxes`, async (t) => {
-      const { child, client } = await startProcess(t, stateDir);
-      const creates = Promise.allSettled([create(client), create(client)]);
-      await delay(ms); // any moment will do
-      child.kill('SIGKILL');
-      await once(child, 'exit');
-      await creates;
-    });
-  }
-
   const next = await startSandboxHost(hostOptions(stateDir, 'apptainer'));
   t.after(() => next.close());
   assert.deepEqual(readdirSync(path.join(stateDir, 'host', 'sandboxes')), []);
   await until(() => processesWith(stateDir).length === 0, 'the end of all that was being made');
   assert.deepEqual(helpersOf(image), []);
 });
-
-/** A sandbox host in a process of its own, as in production, and its client. */
-async function startProcess(
-  t: { after(fn: () => unknown): void },
-  stateDir: string,
-): Promise<{ child: ChildProcess; client: SandboxClient }> {
-  const script = `
-    import { hostOptions } from './test/sandbox/support.ts';
-    import { startSandboxHost } from './workers/sandbox-host/server.ts';
-    await startSandboxHost(hostOptions(process.argv[1], 'apptainer'));
-    console.log('ready');`;
-  const argv = ['--import', 'tsx', '--input-type=module', '-e', script, stateDir];
-  const child = spawn(process.execPath, argv, { stdio: ['ignore', 'pipe', 'inherit'] });
-  t.after(() => child.kill('SIGKILL'));
-  const died = once(child, 'exit').then(() => assert.fail('the host did not start'));
-  died.catch(() => {}); // raced below; later it is the test that ends the host
-  await Promise.race([once(child.stdout as NodeJS.ReadableStream, 'data'), died]);
-  const client = new SandboxClient(sandboxHostAddress(stateDir));
-  t.after(() => client.close());
-  return { child, client };
-}

@@ -1,3 +1,5 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
@@ -13,6 +15,7 @@ import {
   SandboxSpec,
   type ShellResult,
 } from '../../contracts/sandbox.ts';
+import { sandboxHostAddress } from '../../workers/sandbox-host/address.ts';
 import { type RunningSandboxHost, startSandboxHost } from '../../workers/sandbox-host/server.ts';
 import { APPTAINER } from '../support/apptainer.ts';
 
@@ -49,6 +52,30 @@ export async function startHost(
     await running.close();
   });
   return { running, client, stateDir };
+}
+
+/** A host in a process of its own, as in production, and its client; both gone with the test. */
+export async function startHostProcess(
+  t: Pick<TestContext, 'after'>,
+  stateDir: string,
+  backend: SandboxBackendName = 'bubblewrap',
+): Promise<{ child: ChildProcess; client: SandboxClient }> {
+  const script = `
+    import { hostOptions } from './test/sandbox/support.ts';
+    import { startSandboxHost } from './workers/sandbox-host/server.ts';
+    await startSandboxHost(hostOptions(process.argv[1], process.argv[2]));
+    console.log('ready');`;
+  const argv = ['--import', 'tsx', '--input-type=module', '-e', script, stateDir, backend];
+  const child = spawn(process.execPath, argv, { stdio: ['ignore', 'pipe', 'inherit'] });
+  t.after(() => child.kill('SIGKILL'));
+  const died = once(child, 'exit').then(() => {
+    throw new Error('the host did not start');
+  });
+  died.catch(() => {}); // raced below; later it is the test that ends the host
+  await Promise.race([once(child.stdout as NodeJS.ReadableStream, 'data'), died]);
+  const client = new SandboxClient(sandboxHostAddress(stateDir));
+  t.after(() => client.close());
+  return { child, client };
 }
 
 let rollouts = 0;

@@ -16,15 +16,22 @@ import type { Selection } from '../../contracts/sweep.ts';
 import { AUDIT_TIMES, Audit } from './audit.ts';
 import type { Backend, Handle } from './backends/backend.ts';
 import { makeBackend } from './backends/choose.ts';
-import { inCgroups } from './backends/in-cgroups.ts';
+import { withCgroups } from './backends/in-cgroups.ts';
 import { Fences } from './fences.ts';
 import { type AttemptId, Attempts, refuse } from './ledger/attempts.ts';
 import { Ledger } from './ledger/ledger.ts';
-import { clearLeftOvers, recordAnchors, removeTree, takeOwnership } from './left-overs.ts';
-import { divideCgroup, ownCgroup } from './limits/cgroup.ts';
+import {
+  type Cleared,
+  clearLeftOvers,
+  recordAnchors,
+  recordRollout,
+  removeTree,
+  takeOwnership,
+} from './left-overs.ts';
 import type { SandboxHostOptions } from './options.ts';
 import { type HostPaths, hostPaths, sandboxPrefix } from './paths.ts';
 import type { ProcessInfo } from './processes.ts';
+import { startReaper, stopReaper } from './reaper.ts';
 import { Room } from './room.ts';
 import { Sandbox } from './sandbox.ts';
 import { isSelected } from './selection.ts';
@@ -47,8 +54,17 @@ export class SandboxHost {
   private readonly closing = new AbortController();
   private readonly turns = new Map<string, Promise<unknown>>();
   private beingMade = 0;
+  private readonly endReaper: () => void;
+  private readonly lost: Cleared['sandboxes'];
 
-  private constructor(options: SandboxHostOptions, paths: HostPaths, backend: Backend) {
+  private constructor(
+    options: SandboxHostOptions,
+    paths: HostPaths,
+    backend: Backend,
+    /** Sandboxes that ended with an earlier host, and whose they were. */
+    lost: Cleared['sandboxes'],
+  ) {
+    this.lost = lost;
     this.options = options;
     this.paths = paths;
     this.backend = backend;
@@ -66,6 +82,7 @@ export class SandboxHost {
       logger: options.logger,
     });
     this.audit.start();
+    this.endReaper = startReaper(sandboxPrefix(paths.root), paths.reaper);
   }
 
   /**
@@ -80,12 +97,23 @@ export class SandboxHost {
       for (const folder of [paths.sandboxes, paths.ledgers, paths.shared]) {
         await mkdir(folder, { recursive: true, mode: 0o700 });
       }
+      stopReaper(paths.reaper);
       const cleared = await clearLeftOvers(paths.sandboxes);
-      if (cleared.sandboxes > 0) options.logger.warn(cleared, 'cleared what an earlier sandbox host left');
-      const backend = await withCgroups(makeBackend(options, paths), paths, options.logger);
+      if (cleared.sandboxes.size > 0) {
+        const [rollouts, { processes }] = [[...cleared.sandboxes.values()].filter(Boolean), cleared];
+        options.logger.warn(
+          { rollouts, processes },
+          'these rollouts lost their sandboxes with an earlier host',
+        );
+      }
+      const backend = await withCgroups(
+        makeBackend(options, paths),
+        sandboxPrefix(paths.root),
+        options.logger,
+      );
       const probe = await backend.probe();
       if (!probe.works) throw new RolloutError('SandboxUnavailable', probe.why);
-      return new SandboxHost(options, paths, backend);
+      return new SandboxHost(options, paths, backend, cleared.sandboxes);
     } catch (error) {
       await rm(paths.owner, { force: true });
       throw error;
@@ -154,8 +182,11 @@ export class SandboxHost {
   /** @throws RolloutError SandboxLost if there is no such sandbox (any more) */
   get(sandboxId: string): Sandbox {
     const sandbox = this.sandboxes.get(sandboxId);
-    if (!sandbox) throw new RolloutError('SandboxLost', `there is no sandbox ${sandboxId} on this host`);
-    return sandbox;
+    if (sandbox) return sandbox;
+    const why = this.lost.has(sandboxId)
+      ? `sandbox ${sandboxId} of ${this.lost.get(sandboxId) ?? 'a rollout'} ended with an earlier sandbox host`
+      : `there is no sandbox ${sandboxId} on this host`;
+    throw new RolloutError('SandboxLost', why);
   }
 
   /**
@@ -198,6 +229,7 @@ export class SandboxHost {
     await Promise.all(
       [...this.sandboxes.values()].map((one) => this.remove(one, { event: 'lost', message })),
     );
+    this.endReaper();
     await rm(this.paths.owner, { force: true });
   }
 
@@ -239,6 +271,7 @@ export class SandboxHost {
     );
     try {
       for (const each of [workspaceDir, controlDir]) await mkdir(each, { recursive: true });
+      recordRollout(folder, request.rolloutId);
       const started = (process: ProcessInfo) => recordAnchors(folder, [process]);
       const creation = { sandboxId, workspaceDir, controlDir, spec: request.spec, started };
       handle = await this.backend.create(creation);
@@ -269,21 +302,4 @@ export class SandboxHost {
     this.turns.set(rolloutId, settled);
     return result;
   }
-}
-
-/** The backend, with cgroups where they have been handed to this process. */
-async function withCgroups(
-  backend: Backend,
-  paths: HostPaths,
-  logger: SandboxHostOptions['logger'],
-): Promise<Backend> {
-  const cgroups = ownCgroup();
-  if (cgroups.folder === null) return backend;
-  try {
-    await divideCgroup(cgroups.folder, sandboxPrefix(paths.root));
-  } catch (error) {
-    logger.warn({ problem: messageOf(error) }, 'limits are held without cgroups');
-    return backend;
-  }
-  return inCgroups(backend, cgroups.folder, logger);
 }

@@ -44,6 +44,16 @@ export function recordAnchors(folder: string, anchors: readonly ProcessInfo[]): 
   writeFileSync(path.join(folder, 'processes.json'), JSON.stringify(anchors), { mode: 0o600 });
 }
 
+/** Notes whose a sandbox is, so that the next host can say who lost it. */
+export function recordRollout(folder: string, rolloutId: string): void {
+  writeFileSync(path.join(folder, 'rollout'), rolloutId, { mode: 0o600 });
+}
+
+function rolloutOf(folder: string): string | null {
+  const file = path.join(folder, 'rollout');
+  return existsSync(file) ? readFileSync(file, 'utf8') : null;
+}
+
 /** What {@link recordAnchors} noted. */
 export function recordedAnchors(folder: string): ProcessName[] {
   const recorded = path.join(folder, 'processes.json');
@@ -75,17 +85,24 @@ function servesFuse(pid: number): boolean {
   }
 }
 
+/** What an earlier host left, cleared. */
+export interface Cleared {
+  /** Sandboxes with the rollouts that lost them; null: it was killed before it had noted which. */
+  readonly sandboxes: ReadonlyMap<string, string | null>;
+  readonly processes: number;
+}
+
 /**
  * Kills and removes the sandboxes that an earlier host left. Only what it had recorded as its own.
  * @throws RolloutError SandboxUnavailable if a process does not die
  */
-export async function clearLeftOvers(
-  sandboxesDir: string,
-): Promise<{ sandboxes: number; processes: number }> {
+export async function clearLeftOvers(sandboxesDir: string): Promise<Cleared> {
   const names = await readdir(sandboxesDir);
+  const sandboxes = new Map<string, string | null>();
   let processes = 0;
   for (const name of names) {
     const folder = path.join(sandboxesDir, name);
+    sandboxes.set(name, rolloutOf(folder));
     const anchors = recordedAnchors(folder);
     // A host that was killed while it made a sandbox has recorded nothing yet.
     const left = () => [...anchors.filter(isAlive), ...processesOf(name), ...helpersOf(anchors)];
@@ -101,7 +118,7 @@ export async function clearLeftOvers(
     await removeTree(temporaryFolder(name));
     await removeTree(folder);
   }
-  return { sandboxes: names.length, processes };
+  return { sandboxes, processes };
 }
 
 /**

@@ -12,6 +12,8 @@ export interface HostPaths {
   readonly token: string;
   /** Which process holds this folder. */
   readonly owner: string;
+  /** Which process ends the sandboxes when the host is killed. */
+  readonly reaper: string;
   /** Counts the host's starts; the base of its fences. */
   readonly epoch: string;
   /** One folder per sandbox, gone when it is released. */
@@ -42,6 +44,7 @@ export function hostPaths(stateDir: string): HostPaths {
     socket,
     token: path.join(root, 'token'),
     owner: path.join(root, 'owner.json'),
+    reaper: path.join(root, 'reaper.json'),
     epoch: path.join(root, 'epoch'),
     sandboxes: path.join(root, 'sandboxes'),
     ledgers: path.join(root, 'ledgers'),

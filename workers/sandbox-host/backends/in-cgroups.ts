@@ -1,10 +1,27 @@
 import type { Logger } from 'pino';
 import { messageOf } from '../../../contracts/failures.ts';
-import { SandboxCgroup } from '../limits/cgroup.ts';
+import { divideCgroup, ownCgroup, SandboxCgroup } from '../limits/cgroup.ts';
 import type { Backend, Creation, Entry, Handle, Program } from './backend.ts';
 
 /** Puts itself into the cgroup `$1`, then runs the rest. Should that fail, watching still holds the limits. */
 const JOIN = '{ echo 0 > "$1/cgroup.procs"; } 2>/dev/null; shift; exec "$@"';
+
+/** `backend`, with cgroups where they have been handed to this process. `prefix`: of the ids of its sandboxes. */
+export async function withCgroups(
+  backend: Backend,
+  prefix: string,
+  logger: Pick<Logger, 'warn'>,
+): Promise<Backend> {
+  const cgroups = ownCgroup();
+  if (cgroups.folder === null) return backend;
+  try {
+    await divideCgroup(cgroups.folder, prefix);
+  } catch (error) {
+    logger.warn({ problem: messageOf(error) }, 'limits are held without cgroups');
+    return backend;
+  }
+  return inCgroups(backend, cgroups.folder, logger);
+}
 
 /** `backend`, each of its sandboxes in a cgroup of its own below `parent`. */
 export function inCgroups(backend: Backend, parent: string, logger: Pick<Logger, 'warn'>): Backend {

@@ -11,18 +11,8 @@ import { launch } from './launcher.ts';
 import { refuseImage } from './no-images.ts';
 import { untilDead } from './wait.ts';
 
-/**
- * First process: lives as long as the host holds its stdin; when that ends, it kills what carries the mark.
- * It must outlive the host for that, and so carries no mark itself.
- */
-const FIRST_PROCESS = `
-echo ready
-read -r _
-for _ in 1 2 3 4 5; do
-  for process in /proc/[0-9]*; do
-    if tr '\\0' '\\n' < "$process/environ" | grep -Fqx "$1"; then kill -KILL "\${process##*/}"; fi
-  done
-done 2>/dev/null`;
+/** First process: lives as long as the host holds its stdin. Killing the rest then is the reaper's. */
+const FIRST_PROCESS = 'echo ready; read -r _';
 
 interface Group extends Handle {
   readonly outer: ChildProcess;
@@ -56,14 +46,7 @@ export class ProcessBackend implements Backend {
       throw new RolloutError('SandboxFailed', why);
     }
     mkdirSync(temporaryFolder(creation.sandboxId), { mode: 0o700 });
-    const args = [
-      '--norc',
-      '--noprofile',
-      '-c',
-      FIRST_PROCESS,
-      'first',
-      `${SANDBOX_VARIABLE}=${creation.sandboxId}`,
-    ];
+    const args = ['--norc', '--noprofile', '-c', FIRST_PROCESS];
     const env = { PATH: '/usr/bin:/bin' };
     const outer = spawn('/bin/bash', args, { env, detached: true, stdio: ['pipe', 'pipe', 'ignore'] });
     outer.stdin.on('error', () => {}); // it ended first: `ended` tells
