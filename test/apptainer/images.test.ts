@@ -46,17 +46,21 @@ test('images', { skip: WITHOUT_APPTAINER }, async (t) => {
         'x\n/workspace\n',
       );
       await client.writeFile(box.info.sandboxId, { fence: box.info.fence, path: 'a', content: 'eA==' });
+      const removed = await box.bash(
+        'rm /usr/bin/touch /etc/release-of-the-image && mkdir -p /usr/new/x && rm -r /usr/new && ls /usr /etc',
+      );
+      assert.deepEqual([removed.exitCode, /release|new/.test(removed.output.text)], [0, false]);
       const status = await box.exec(['grep', 'CapEff', '/proc/self/status']);
       assert.match(status.stdout.text, /\t0+\n$/);
       assert.equal(helpersOf(images[0].path).length, 1);
       const filled = await box.exec(['dd', 'if=/dev/zero', 'of=/tmp/big', 'bs=1M']);
       assert.equal(filled.limit, 'disk');
-      await box.exec(['rm', '/tmp/big']);
+      await box.exec(['dd', 'if=/dev/null', 'of=/tmp/big']);
       // All three together are too much, any two are not: 64 MiB of 30, 7 and 30.
       const three = 'head -c 30M /dev/zero >/tmp/a; head -c 7M /dev/zero >/dev/shm/b; dd if=/dev/zero bs=30M';
       const together = await box.exec(['bash', '-c', `${three} count=1 | sleep 1`]);
       assert.equal(together.limit, 'memory');
-      await box.exec(['rm', '/tmp/a', '/dev/shm/b']);
+      await box.exec(['bash', '-c', ': > /tmp/a; : > /dev/shm/b']);
       const bomb = await box.bash('bomb() { bomb | bomb & }; bomb; sleep 60; echo over', 30_000, 1000);
       assert.equal(bomb.limit, 'processes');
       await box.release();

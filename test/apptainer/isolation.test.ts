@@ -67,6 +67,9 @@ test('what runs in apptainer', { skip: WITHOUT_APPTAINER }, async (t) => {
       await small.exec(['rm', '-f', file]);
     }
     await small.release();
+    // More than the 64 MiB that the runtime gives by itself.
+    const large = await bash('head -c 100M /dev/zero > /large && stat -c %s /large && rm /large');
+    assert.equal(large.stdout.text, '104857600\n');
   });
 
   await t.test("cannot change the kernel's settings, mount or make namespaces", async () => {

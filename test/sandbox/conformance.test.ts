@@ -1,13 +1,15 @@
 import assert from 'node:assert/strict';
-import { existsSync, readdirSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
+import { processIds, startedWith } from '../../workers/sandbox-host/processes.ts';
 import { BACKENDS, Box, failure, startHost, until } from './support.ts';
 
 for (const backend of BACKENDS) {
   test(`${backend}: what every backend does`, async (t) => {
     const { client, stateDir } = await startHost(t, backend);
-    const box = await Box.create(client, { environment: { GREETING: 'hello' } });
+    const secret = `secret-${Math.random()}`;
+    const box = await Box.create(client, { environment: { GREETING: 'hello', SECRET: secret } });
     const { sandboxId, fence, workspace } = box.info;
     // A number of its own tells this sandbox's sleepers from any others of the machine.
     const nap = `sleep ${300 + Math.random()}`;
@@ -55,6 +57,34 @@ for (const backend of BACKENDS) {
       assert.deepEqual([killed.exitCode, killed.signal], [null, 'SIGKILL']);
       assert.equal((await box.exec(['no-such-program'])).exitCode, 127);
       assert.equal((await box.exec(['printenv', 'GREETING'])).stdout.text, 'hello\n');
+    });
+
+    await t.test('what the environment holds shows in no list of processes', async () => {
+      const { exitCode } = await box.exec(['sh', '-c', `[ "$SECRET" ]`]);
+      assert.equal(exitCode, 0);
+      await box.bash('[ "$SECRET" ] && sleep 300 &');
+      const held = () => processIds().some((pid) => startedWith(pid, `SECRET=${secret}`));
+      assert.ok(held(), 'it is in an environment');
+      assert.deepEqual(
+        processIds()
+          .map(commandLine)
+          .filter((line) => line.includes(secret)),
+        [],
+      );
+      await box.bash('kill $!; wait');
+    });
+
+    await t.test('a shell that has ended can be asked for anything', async () => {
+      for (const end of ['exit 3', 'kill -9 $$']) {
+        const ended = box.bash(end, 30_000, 1000, 'ended');
+        await client.interruptShell(sandboxId, 'ended', fence);
+        await ended;
+        await client.interruptShell(sandboxId, 'ended', fence);
+        for (let times = 0; times < 2; times++) await client.closeShell(sandboxId, 'ended', fence);
+        await client.interruptShell(sandboxId, 'ended', fence);
+        assert.equal((await box.bash('echo again', 30_000, 1000, 'ended')).output.text, 'again\n');
+      }
+      await client.closeShell(sandboxId, 'ended', fence);
     });
 
     await t.test('exec opens its streams by name', async () => {
@@ -138,4 +168,12 @@ for (const backend of BACKENDS) {
       assert.equal((await client.stats()).sandboxes, 0);
     });
   });
+}
+
+function commandLine(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8');
+  } catch {
+    return ''; // it has ended
+  }
 }

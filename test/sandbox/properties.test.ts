@@ -70,7 +70,7 @@ test('property: any bytes come out of a shell and of a program as they went in',
     fc.string({ unit: 'binary', maxLength: 100 }).map((text) => new Uint8Array(Buffer.from(text))),
   );
   await fc.assert(
-    fc.asyncProperty(bytes, async (content) => {
+    fc.asyncProperty(bytes, fc.integer({ min: 1, max: 7 }), async (content, slice) => {
       const base64 = Buffer.from(content).toString('base64');
       const text = new TextDecoder('utf-8', { ignoreBOM: true }).decode(content);
       const { stdout } = await client.exec(sandboxId, {
@@ -81,7 +81,11 @@ test('property: any bytes come out of a shell and of a program as they went in',
       });
       assert.equal(stdout.text, text);
       await client.writeFile(sandboxId, { fence, path: '/workspace/bytes', content: base64 });
-      assert.equal((await box.bash('cat bytes')).output.text, text.replaceAll('\r\n', '\n'));
+      // In slices that go through characters and through invalid sequences.
+      const writer = `import os; b = open("bytes", "rb").read()\nfor i in range(0, len(b), ${slice}): os.write(1, b[i:i+${slice}])`;
+      for (const command of ['cat bytes', `python3 -c '${writer}'`]) {
+        assert.equal((await box.bash(command)).output.text, text.replaceAll('\r\n', '\n'), command);
+      }
     }),
     { numRuns: 25, interruptAfterTimeLimit: 6000, markInterruptAsFailure: false, includeErrorInReport: true },
   );
