@@ -185,13 +185,14 @@ class Run {
 
   /** The policy, with a note of whether a request is under way: a receipt says if it had to be aborted. */
   private observed(policy: Policy): Policy {
+    const sample = policy.generate.bind(policy);
     const generate: Policy['generate'] = async (request, signal) => {
       this.generating = true;
-      const generated = await policy.generate(request, signal);
+      const generated = await sample(request, signal);
       this.generating = generated.finish === 'abort';
       return generated;
     };
-    return Object.assign(Object.create(policy) as Policy, { generate });
+    return Object.assign(policy, { generate });
   }
 
   private async runTool(sandbox: BoundSandbox, tool: Tool, call: ToolCall): Promise<ToolResult> {

@@ -1,4 +1,5 @@
 import { parseArgs } from 'node:util';
+import { benchBalance } from './balance.ts';
 import { benchBash } from './bash.ts';
 import { benchSandbox } from './sandbox.ts';
 
@@ -23,6 +24,7 @@ export interface BenchOptions {
 }
 
 const BENCHES: Record<string, (options: BenchOptions) => Promise<BenchResult>> = {
+  balance: benchBalance,
   bash: benchBash,
   sandbox: benchSandbox,
 };

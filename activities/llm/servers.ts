@@ -1,86 +1,110 @@
 import { messageOf, RolloutError } from '../../contracts/failures.ts';
 import type { LlmServer } from '../../contracts/llm.ts';
 import type { Policy } from '../agent/agent.ts';
-import type { LlmDialect } from './dialect.ts';
+import { type BackOff, Balancer, DEFAULT_BACK_OFF } from './balance/balancer.ts';
+import { ExpectedTurn } from './balance/expected-turn.ts';
+import {
+  type JoinedMember,
+  type PoolAccess,
+  PooledPolicy,
+  type PoolMember,
+} from './balance/pooled-policy.ts';
 import { makeDialect } from './dialects.ts';
 import type { HttpTimeouts } from './http.ts';
-import { type Model, openModel } from './model.ts';
+import { openModel } from './model.ts';
 
-/** A server with the number of rollouts that sample from it. */
-interface Member {
-  readonly server: LlmServer;
-  readonly dialect: LlmDialect;
-  rollouts: number;
-  model?: Model;
-}
+/** A server that is asked whether it is back must answer within this time. */
+const PROBE_MS = 10_000;
 
-/** The LLM servers of a run worker. A rollout stays with one server, for the sake of its prefix cache. */
-export class LlmServers {
-  readonly #members: Member[];
+/**
+ * The LLM servers of a run worker. Each rollout gets the least loaded one that answers and stays there. One that
+ * fails is left alone, asked after a while whether it is back, and then gets rollouts again.
+ */
+export class LlmServers implements PoolAccess {
+  readonly balancer: Balancer<PoolMember>;
+  readonly expected = new ExpectedTurn();
+  readonly #closing = new AbortController();
+  #probing: NodeJS.Timeout | undefined;
 
-  constructor(servers: readonly LlmServer[], timeouts: Partial<HttpTimeouts> = {}) {
-    this.#members = servers.map((server) => ({
-      server,
-      dialect: makeDialect(server.dialect, server.url, timeouts),
-      rollouts: 0,
-    }));
+  constructor(
+    servers: readonly LlmServer[],
+    timeouts: Partial<HttpTimeouts> = {},
+    backOff: BackOff = DEFAULT_BACK_OFF,
+  ) {
+    this.balancer = new Balancer(backOff);
+    for (const server of servers) {
+      this.balancer.add({ server, dialect: makeDialect(server.dialect, server.url, timeouts) });
+    }
   }
 
   /**
-   * A policy on the server with the fewest rollouts among those that answer.
+   * A policy on the least loaded server that answers.
    * @throws RolloutError LlmUnreachable if none answers, LlmUnsuitable if the model cannot be used.
    */
-  async open(_rolloutId: string, signal: AbortSignal): Promise<Policy & { close(): void }> {
-    const failures: string[] = [];
-    for (const member of this.#members.toSorted((a, b) => a.rollouts - b.rollouts)) {
-      member.rollouts++;
+  async open(rolloutId: string, signal: AbortSignal): Promise<Policy & { close(): void }> {
+    return new PooledPolicy(rolloutId, this, await this.join(rolloutId, signal));
+  }
+
+  async join(
+    rolloutId: string,
+    signal: AbortSignal,
+    suits: (member: PoolMember) => boolean = () => true,
+  ): Promise<JoinedMember> {
+    const tried = new Map<PoolMember, string>();
+    const untried = (member: PoolMember) => !tried.has(member) && suits(member);
+    for (;;) {
+      // Those that are left alone are asked as well before a rollout is told that there is none.
+      const member =
+        this.balancer.choose(rolloutId, this.expected.idle, untried) ?? this.balancer.members.find(untried);
+      if (!member) break;
       try {
         // Looked at anew each time, since another model may have been put behind the address.
         member.model = await openModel(member.server, member.dialect, signal, member.model);
-        return policyOf(member, member.model);
+        if (!this.balancer.isHealthy(member)) this.balancer.recover(member);
+        if (suits(member) && this.balancer.choose(rolloutId, this.expected.idle, (one) => one === member)) {
+          return member as JoinedMember;
+        }
+        tried.set(member, `${member.server.url} has another tokenizer, template or context`);
       } catch (error) {
-        member.rollouts--;
         if (!(error instanceof RolloutError) || error.type !== 'LlmUnreachable') throw error;
-        failures.push(messageOf(error));
+        this.failed(member);
+        tried.set(member, messageOf(error));
       }
     }
-    throw new RolloutError(
-      'LlmUnreachable',
-      failures.join('; ') || 'no LLM server is configured (llm.servers)',
-    );
+    const why = [...tried.values()].join('; ') || 'no LLM server is configured (llm.servers)';
+    throw new RolloutError('LlmUnreachable', why);
+  }
+
+  failed(member: PoolMember): void {
+    this.balancer.fail(member, Date.now());
+    this.#scheduleProbe();
   }
 
   async close(): Promise<void> {
-    await Promise.all(this.#members.map(({ dialect }) => dialect.close()));
+    this.#closing.abort();
+    clearTimeout(this.#probing);
+    await Promise.all(this.balancer.members.map(({ dialect }) => dialect.close()));
   }
-}
 
-function policyOf(
-  member: Member,
-  { contextTokens, identity, renderer, codec }: Model,
-): Policy & { close(): void } {
-  const { server, dialect } = member;
-  // Rendering asks the server's tokenizer; each request is bounded by the dialect's own time-outs.
-  const unbounded = new AbortController().signal;
-  let open = true;
-  return {
-    server: server.url,
-    policyVersion: server.policyVersion,
-    contextTokens,
-    identity,
-    generate: async (request, signal) => {
-      const generated = await dialect.generate({ ...request, stopIds: renderer.stopIds }, signal);
-      // Broken off when its last token had come but not yet word of the end: there is nothing to go on with.
-      const whole = generated.finish === 'abort' && renderer.ends(generated.ids);
-      return whole ? { ...generated, finish: 'stop' } : generated;
-    },
-    text: (ids) => codec.detokenize(renderer.ends(ids) ? ids.slice(0, -1) : ids, unbounded),
-    renderPrompt: (messages, tools) => renderer.initial(messages, unbounded, tools),
-    opensThoughts: renderer.opensThoughts,
-    renderDelta: (sampled, messages) => renderer.delta(sampled, messages, unbounded),
-    close: () => {
-      if (open) member.rollouts--;
-      open = false;
-    },
-  };
+  /** Asks members that were left alone long enough whether they are back. */
+  #scheduleProbe(): void {
+    const due = this.balancer.nextDue();
+    clearTimeout(this.#probing);
+    if (due === undefined || this.#closing.signal.aborted) return;
+    this.#probing = setTimeout(() => void this.#probe(), Math.max(0, due - Date.now()));
+    this.#probing.unref();
+  }
+
+  async #probe(): Promise<void> {
+    const signal = AbortSignal.any([this.#closing.signal, AbortSignal.timeout(PROBE_MS)]);
+    await Promise.all(
+      this.balancer.due(Date.now()).map((member) =>
+        member.dialect.health(signal).then(
+          () => this.balancer.recover(member),
+          () => this.balancer.fail(member, Date.now()),
+        ),
+      ),
+    );
+    this.#scheduleProbe();
+  }
 }
