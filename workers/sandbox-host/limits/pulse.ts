@@ -1,4 +1,4 @@
-import { closeSync, openSync, readSync } from 'node:fs';
+import { openSync, readSync } from 'node:fs';
 
 /** Milliseconds between beats: shorter bursts of memory than this may pass unseen. */
 const BEAT_MS = 10;
@@ -35,16 +35,14 @@ export function onBeat(listener: Listener): () => void {
 }
 
 const buffer = Buffer.alloc(8192);
+/** Kept open: this is read before every command. */
+let file: number | undefined;
 
 export function machineMemory(): MachineMemory {
-  const fd = openSync('/proc/meminfo', 'r');
-  try {
-    const text = buffer.toString('latin1', 0, readSync(fd, buffer));
-    const bytes = (name: string): number =>
-      Number(new RegExp(`^${name}: +([0-9]+) kB`, 'm').exec(text)?.[1] ?? 0) * 1024;
-    const shared = bytes('Shmem');
-    return { total: bytes('AnonPages') + shared, shared };
-  } finally {
-    closeSync(fd);
-  }
+  file ??= openSync('/proc/meminfo', 'r');
+  const text = buffer.toString('latin1', 0, readSync(file, buffer, 0, buffer.length, 0));
+  const bytes = (name: string): number =>
+    Number(new RegExp(`^${name}: +([0-9]+) kB`, 'm').exec(text)?.[1] ?? 0) * 1024;
+  const shared = bytes('Shmem');
+  return { total: bytes('AnonPages') + shared, shared };
 }
