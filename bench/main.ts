@@ -1,6 +1,7 @@
 import { parseArgs } from 'node:util';
 import { benchBalance } from './balance.ts';
 import { benchBash } from './bash.ts';
+import { benchCancel } from './cancel.ts';
 import { benchSandbox } from './sandbox.ts';
 
 /** What every benchmark prints, as its last line. */
@@ -26,6 +27,7 @@ export interface BenchOptions {
 const BENCHES: Record<string, (options: BenchOptions) => Promise<BenchResult>> = {
   balance: benchBalance,
   bash: benchBash,
+  cancel: benchCancel,
   sandbox: benchSandbox,
 };
 

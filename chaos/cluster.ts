@@ -5,6 +5,7 @@ import { stringify } from 'smol-toml';
 import { RolloutClient } from '../client/rollout-client.ts';
 import { loadConfig } from '../config/load.ts';
 import { loadTools, PROJECT_ROOT } from '../config/tools.ts';
+import type { SandboxBackendName } from '../contracts/sandbox.ts';
 import { devServerArguments, waitForServer, withParentDeath } from '../temporal-config/dev-server.ts';
 import { choosePort } from '../temporal-config/ports.ts';
 import { registerSearchAttributes } from '../temporal-config/search-attributes.ts';
@@ -21,12 +22,20 @@ export interface ClusterOptions {
   /** Sandboxes at once on each host. */
   readonly capacity: number;
   readonly llmUrl: string;
+  /** Seconds after which an LLM server that says nothing is left. */
+  readonly silentLlmSeconds?: number;
+  /** Modules of handlers; the suite's own if absent. */
+  readonly handlers?: readonly string[];
+  /** Run workers on each host. */
+  readonly runWorkers?: number;
+  readonly backend?: SandboxBackendName;
 }
 
 /** First port that is tried for the Temporal server: far from the stack's own. */
 const FIRST_PORT = 27_233;
 /** Seconds after which an LLM server that says nothing is left. */
 const SILENT_LLM_SECONDS = 2;
+const OWN_HANDLER = fileURLToPath(new URL('./handler.ts', import.meta.url));
 /** Seconds without a word about a sandbox before its rollout is looked up. */
 const SILENT_SANDBOX_SECONDS = 5;
 
@@ -90,8 +99,9 @@ export class Cluster {
       ...hosts.flatMap((host) => [
         worker(`init-${host}`, host, 'init'),
         // Two, so that one goes on while the other stands still.
-        worker(`run-${host}-1`, host, 'run'),
-        worker(`run-${host}-2`, host, 'run'),
+        ...Array.from({ length: options.runWorkers ?? 2 }, (_, index) =>
+          worker(`run-${host}-${index + 1}`, host, 'run'),
+        ),
       ]),
     ]);
     const config = loadConfig({ env: {}, file: fileOf.get(first) as string });
@@ -125,23 +135,19 @@ function stateFolder(root: string, host: string): string {
   return path.join(root, host);
 }
 
-function writeConfiguration(
-  { root, capacity, llmUrl }: ClusterOptions,
-  host: string,
-  address: string,
-  store: Volume,
-): string {
+function writeConfiguration(options: ClusterOptions, host: string, address: string, store: Volume): string {
+  const { root, capacity, llmUrl, silentLlmSeconds = SILENT_LLM_SECONDS, backend = 'bubblewrap' } = options;
   mkdirSync(stateFolder(root, host), { recursive: true });
   const file = path.join(root, `${host}.toml`);
   const values = {
     temporal: { address },
     llm: {
       servers: [{ url: llmUrl, policyVersion: 7 }],
-      firstByteSeconds: SILENT_LLM_SECONDS,
-      idleSeconds: SILENT_LLM_SECONDS,
+      firstByteSeconds: silentLlmSeconds,
+      idleSeconds: silentLlmSeconds,
     },
-    sandbox: { host, capacity, silentSeconds: SILENT_SANDBOX_SECONDS },
-    workers: { handlers: [fileURLToPath(new URL('./handler.ts', import.meta.url))], runSlots: capacity },
+    sandbox: { host, backend, capacity, silentSeconds: SILENT_SANDBOX_SECONDS },
+    workers: { handlers: [...(options.handlers ?? [OWN_HANDLER])], runSlots: capacity },
     store: { folder: store.folder },
     state: { folder: stateFolder(root, host) },
   };

@@ -144,29 +144,38 @@ test('fences and the order of attempts outlive a restart of the host', async (t)
   assert.ok((await create(3)).fence > first.fence);
 });
 
-test('abort tells the holder and stops what runs, but keeps sandbox and ledger', async (t) => {
-  const { client } = await startHost(t, 'process');
-  const box = await Box.create(client);
-  const { sandboxId, fence, workspace } = box.info;
-  const watch = client.watch(sandboxId, { fence });
-  const shell = box.bash('echo part; touch begun; sleep 200', 60_000);
-  const program = box.exec(['sleep', '200'], undefined, 60_000);
-  await until(
-    async () => (await box.exec(['test', '-e', `${workspace}/begun`])).exitCode === 0,
-    'its beginning',
-  );
-  await client.abort(sandboxId, { reason: 'stale' });
-  assert.deepEqual(await watch, { event: 'abort', reason: 'stale' });
-  assert.deepEqual(await client.watch(sandboxId, { fence }), { event: 'abort', reason: 'stale' });
-  const stopped = await shell;
-  assert.deepEqual(
-    [stopped.timedOut, stopped.exitCode, stopped.output.text.startsWith('part\n')],
-    [false, 130, true],
-  );
-  assert.equal((await program).signal, 'SIGKILL');
-  await client.appendLedger(sandboxId, { fence, seq: 0, record: record(0) });
-  assert.equal((await client.readLedger(sandboxId)).length, 1);
-});
+for (const [reason, status] of [
+  ['runDeadline', 130],
+  ['stale', 137],
+] as const)
+  test(`abort (${reason}) tells the holder and stops what runs, but keeps the ledger`, async (t) => {
+    const { client } = await startHost(t, 'process');
+    const box = await Box.create(client);
+    const { sandboxId, fence, workspace } = box.info;
+    const watch = client.watch(sandboxId, { fence });
+    const shell = box.bash('echo part; touch begun; sleep 200', 60_000);
+    const program = box.exec(['sleep', '200'], undefined, 60_000);
+    await until(
+      async () => (await box.exec(['test', '-e', `${workspace}/begun`])).exitCode === 0,
+      'its beginning',
+    );
+    await client.abort(sandboxId, { reason });
+    assert.deepEqual(await watch, { event: 'abort', reason });
+    assert.deepEqual(await client.watch(sandboxId, { fence }), { event: 'abort', reason });
+    const stopped = await shell;
+    assert.deepEqual(
+      [stopped.timedOut, stopped.exitCode, stopped.output.text.startsWith('part\n')],
+      [false, status, true],
+    );
+    assert.equal((await program).signal, 'SIGKILL');
+    await client.appendLedger(sandboxId, { fence, seq: 0, record: record(0) });
+    assert.equal((await client.readLedger(sandboxId)).length, 1);
+    // What the agent made is still to be taken after a deadline; a cancelled one is dead, and takes no room.
+    await until(
+      async () => (await client.stats()).sandboxes === (reason === 'runDeadline' ? 1 : 0),
+      'its death',
+    );
+  });
 
 test('graders have room of their own, wait for it, and get a fresh sandbox each time', async (t) => {
   const { client } = await startHost(t, 'process', 1);

@@ -20,18 +20,12 @@ import { withCgroups } from './backends/in-cgroups.ts';
 import { Fences } from './fences.ts';
 import { type AttemptId, Attempts, refuse } from './ledger/attempts.ts';
 import { Ledger } from './ledger/ledger.ts';
-import {
-  type Cleared,
-  clearLeftOvers,
-  recordAnchors,
-  recordRollout,
-  removeTree,
-  takeOwnership,
-} from './left-overs.ts';
+import { type Cleared, clearLeftOvers, recordAnchors, recordRollout, takeOwnership } from './left-overs.ts';
 import type { SandboxHostOptions } from './options.ts';
 import { type HostPaths, hostPaths, sandboxPrefix } from './paths.ts';
 import type { ProcessInfo } from './processes.ts';
 import { startReaper, stopReaper } from './reaper.ts';
+import { removeTree } from './remove-tree.ts';
 import { Room } from './room.ts';
 import { Sandbox } from './sandbox.ts';
 import { isSelected } from './selection.ts';
@@ -205,12 +199,17 @@ export class SandboxHost {
     return {
       host: this.options.host,
       backend: this.backend.name,
-      sandboxes: this.byRollout.size + this.beingMade,
+      sandboxes: this.agents,
       capacity: this.options.capacity,
       graders: this.graderRoom.taken,
       graderCapacity: this.options.graderCapacity,
       pid: process.pid,
     };
+  }
+
+  /** Sandboxes of agents that take up room; one that is dead and waits to be released does not. */
+  private get agents(): number {
+    return [...this.byRollout.values()].filter(({ isDead }) => !isDead).length + this.beingMade;
   }
 
   /** Stops all agents that are selected, and says whose they are; their holders do the rest. */
@@ -246,7 +245,7 @@ export class SandboxHost {
 
   private async makeForAgent(request: CreateSandbox, attempt: AttemptId, ledgerFile: string) {
     const { capacity, host } = this.options;
-    if (this.byRollout.size + this.beingMade >= capacity) {
+    if (this.agents >= capacity) {
       throw new RolloutError('SandboxFailed', `host ${host} is full: it has ${capacity} sandboxes`);
     }
     this.beingMade++;

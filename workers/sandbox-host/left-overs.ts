@@ -3,9 +3,9 @@ import { readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { RolloutError } from '../../contracts/failures.ts';
-import { runQuietly } from './backends/wait.ts';
 import { temporaryFolder } from './paths.ts';
 import { type ProcessInfo, processesOf, processIds, processInfo, signal, ticks } from './processes.ts';
+import { removeTree } from './remove-tree.ts';
 
 /** A process named for good: an id alone may be given to another. */
 type ProcessName = Pick<ProcessInfo, 'pid' | 'startTicks'>;
@@ -119,19 +119,6 @@ export async function clearLeftOvers(sandboxesDir: string): Promise<Cleared> {
     await removeTree(folder);
   }
   return { sandboxes, processes };
-}
-
-/**
- * Removes a folder that nothing runs in, whatever modes its folders were given and however deep they are: rm and
- * chmod go by file descriptors, follow no link and keep no path.
- * @throws Error with what rm says
- */
-export async function removeTree(folder: string): Promise<void> {
-  const remove = () => runQuietly('/bin/rm', ['-rf', '--one-file-system', '--', folder], {});
-  if ((await remove()).ok) return;
-  await runQuietly('/bin/chmod', ['-R', 'u+rwx', '--', folder], {});
-  const { ok, message } = await remove();
-  if (!ok) throw new Error(message);
 }
 
 /** True if this very process still runs. */

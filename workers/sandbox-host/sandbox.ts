@@ -1,6 +1,6 @@
 import path from 'node:path';
 import type { Logger } from 'pino';
-import { RolloutError } from '../../contracts/failures.ts';
+import { messageOf, RolloutError } from '../../contracts/failures.ts';
 import type { LedgerLine } from '../../contracts/ledger.ts';
 import type {
   AbortReason,
@@ -12,12 +12,12 @@ import type {
 import type { Backend, Handle } from './backends/backend.ts';
 import type { AttemptId } from './ledger/attempts.ts';
 import type { Ledger } from './ledger/ledger.ts';
-import { removeTree } from './left-overs.ts';
 import { limitOfWords } from './limits/signals.ts';
 import { Supervisor } from './limits/supervisor.ts';
 import { fileName } from './paths.ts';
 import { execute, type OneOff } from './programs/exec.ts';
 import { readFile, writeFile } from './programs/files.ts';
+import { removeTree } from './remove-tree.ts';
 import { within } from './shells/bash.ts';
 import { OutputFolder } from './shells/output-folder.ts';
 import { Shell, type ShellCommand } from './shells/shell.ts';
@@ -68,6 +68,8 @@ export class Sandbox {
   /** What a new watcher is told at once: the sandbox has been aborted or has ended. */
   private final: WatchEvent | null = null;
   private ending: Promise<number> | null = null;
+  private death: Promise<number> | null = null;
+  private dead = false;
 
   constructor(parts: SandboxParts) {
     this.parts = parts;
@@ -205,13 +207,43 @@ export class Sandbox {
     });
   }
 
-  /** Stops what runs now and tells the holder; sandbox and ledger stay. */
+  /**
+   * Stops what runs now and tells the holder; the ledger stays. After a deadline so does the sandbox, whose outcome
+   * is still to be taken; of a cancelled one nothing more is wanted, and its processes die at once.
+   */
   abort(reason: AbortReason): void {
     if (this.ending) return;
     this.final ??= { event: 'abort', reason };
     this.watchers.tellAll(this.final);
-    this.stopPrograms();
-    for (const shell of this.shells.values()) shell.abort();
+    if (reason === 'runDeadline') {
+      this.stopPrograms();
+      for (const shell of this.shells.values()) shell.abort();
+      return;
+    }
+    this.die().catch((error: unknown) => {
+      this.parts.logger.warn({ sandbox: this.sandboxId, problem: messageOf(error) }, 'not dead yet');
+    });
+  }
+
+  /** No process of it is left. */
+  get isDead(): boolean {
+    return this.dead;
+  }
+
+  /** Kills everything; returns how many processes there were. Asked again, it waits for the same death. */
+  private die(): Promise<number> {
+    const { backend, handle } = this.parts;
+    this.death ??= (async () => {
+      for (const shell of this.shells.values()) shell.retire();
+      const count = await backend.destroy(handle);
+      this.dead = true;
+      this.stopPrograms();
+      return count;
+    })().catch((error: unknown) => {
+      this.death = null; // tried again by the next who asks
+      throw error;
+    });
+    return this.death;
   }
 
   /** Tells the holder to give the sandbox back, if its entry is this one or an earlier one. */
@@ -254,9 +286,8 @@ export class Sandbox {
     this.supervisor.stop();
     this.final = event;
     this.watchers.tellAll(event);
-    const { backend, handle, ledger, folder } = this.parts;
-    for (const shell of this.shells.values()) shell.retire();
-    const count = await backend.destroy(handle);
+    const { ledger, folder } = this.parts;
+    const count = await this.die();
     await Promise.all([...this.shells.values()].map((shell) => shell.close()));
     this.stopPrograms();
     await Promise.allSettled(this.calls.values()); // their callers have the errors
@@ -268,7 +299,7 @@ export class Sandbox {
 
   private onEnded(message: string): void {
     this.supervisor.stop();
-    if (this.final !== null && this.final.event !== 'abort') return; // as it was told to
+    if (this.final !== null && (this.final.event !== 'abort' || this.death)) return; // as it was told to
     this.final = { event: 'lost', message };
     this.watchers.tellAll(this.final);
     this.stopPrograms();

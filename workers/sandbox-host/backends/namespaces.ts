@@ -50,10 +50,29 @@ export function enterIpcOf(sandbox: Namespaced, argv: readonly string[]): Entry 
   return { file: file as string, args, env: {} };
 }
 
+let counted: Map<string, number[]> | null = null;
+
+/**
+ * The processes of every PID namespace, counted once for all who ask in the same turn of the event loop: many
+ * sandboxes that end at once would each look at all processes of the machine.
+ */
+function census(): Map<string, number[]> {
+  if (counted) return counted;
+  counted = new Map();
+  for (const pid of processIds()) {
+    const namespace = pidNamespace(pid);
+    if (namespace) counted.set(namespace, [...(counted.get(namespace) ?? []), pid]);
+  }
+  setImmediate(() => {
+    counted = null;
+  });
+  return counted;
+}
+
 /** All processes inside but the first. */
 export function processesIn({ first, namespace }: Namespaced): ProcessInfo[] {
-  return processIds()
-    .filter((pid) => pid !== first.pid && pidNamespace(pid) === namespace)
+  return (census().get(namespace) ?? [])
+    .filter((pid) => pid !== first.pid)
     .map((pid) => processInfo(pid))
     .filter((info) => info !== null && !info.zombie) as ProcessInfo[];
 }

@@ -8,9 +8,10 @@ import type { Logger } from 'pino';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
 import { type LimitHit, SandboxSpec } from '../../../contracts/sandbox.ts';
 import type { Backend, Handle } from '../backends/backend.ts';
-import { recordAnchors, removeTree } from '../left-overs.ts';
+import { recordAnchors } from '../left-overs.ts';
 import { limitOfStatus } from '../limits/signals.ts';
 import { Supervisor } from '../limits/supervisor.ts';
+import { removeTree } from '../remove-tree.ts';
 import { Room } from '../room.ts';
 
 /** How many there may be at once: each keeps a processor busy. */
