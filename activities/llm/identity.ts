@@ -24,7 +24,7 @@ export async function identityOf(
   return {
     name: model,
     model_hash: hash({ model, vocabularySize, parameterCount, fileBytes }),
-    tokenizer_hash: hash({ vocabularySize, encodings }),
+    tokenizer_hash: hash(encodings),
     template_hash: hash(format.template),
   };
 }

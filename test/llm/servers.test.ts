@@ -8,7 +8,7 @@ import { LlmServers } from '../../activities/llm/servers.ts';
 import { readTokenizerFolder } from '../../activities/llm/tokenizer-folder.ts';
 import type { GenerateRequest, LlmServer } from '../../contracts/llm.ts';
 import { tokenizerFolder } from '../support/tokenizer-folders.ts';
-import { NEVER } from './embedded.ts';
+import { embedded, NEVER, slotsBusy } from './embedded.ts';
 import { type FakeLlm, type FakeOptions, fakeLlm } from './fakes/fake-llm.ts';
 import { END, sampleTurn } from './fakes/tiny-model.ts';
 
@@ -155,5 +155,47 @@ test('a rollout goes on only where its tokens mean the same and its context fits
     await servers.close();
     await small.close();
     await dying.close();
+  }
+});
+
+test('two real servers: one that is killed in the middle of a turn is gone on for by the other', async () => {
+  const [first, second] = await Promise.all([
+    embedded({ contextTokens: 512, parallel: 1 }),
+    embedded({ contextTokens: 512, parallel: 1 }),
+  ]);
+  const entries = [first, second].map(
+    ({ server }, policyVersion): LlmServer => ({ url: server.url, dialect: 'llama.cpp', policyVersion }),
+  );
+  const servers = new LlmServers(entries, {}, LONG);
+  try {
+    const policy = await servers.open('r', NEVER);
+    assert.equal(policy.server, first.server.url);
+    const promptIds = await policy.renderPrompt([{ role: 'user', content: 'Tell a long story.' }]);
+    const request = { promptIds, maxTokens: 200, temperature: 1, topP: 1, seed: 5 };
+    const generating = policy.generate(request, NEVER);
+    while (!(await slotsBusy(first.server.url)));
+    process.kill(first.server.pid, 'SIGKILL');
+    let turn = await generating;
+    const ids = [...turn.ids];
+    const logprobs = [...turn.logprobs];
+    if (turn.finish === 'abort') {
+      assert.equal(policy.policyVersion, 0);
+      turn = await policy.generate({ ...request, promptIds: [...promptIds, ...ids], maxTokens: 4 }, NEVER);
+      ids.push(...turn.ids);
+      logprobs.push(...turn.logprobs);
+    }
+    assert.equal(policy.policyVersion, 1);
+    assert.equal(policy.server, second.server.url);
+    assert.equal(logprobs.length, ids.length);
+    // What renders and reads now is the other one's tokenizer.
+    assert.equal(
+      await policy.text(ids),
+      await second.dialect.detokenize(turn.finish === 'stop' ? ids.slice(0, -1) : ids, NEVER),
+    );
+    assert.ok((await policy.renderDelta(ids, [{ role: 'tool', content: 'x' }])).length > 0);
+  } finally {
+    await servers.close();
+    await first.close();
+    await second.close();
   }
 });
