@@ -62,6 +62,8 @@ export async function startVllm(folder: string, flags: readonly string[]): Promi
       OMP_NUM_THREADS: '1',
     },
   });
+  // Left behind it would hold gigabytes.
+  process.once('exit', () => endGroup(child, 'SIGKILL'));
   const log = createWriteStream(logFile);
   child.stdout.pipe(log, { end: false });
   child.stderr.pipe(log, { end: false });
@@ -92,13 +94,16 @@ async function untilHealthy(child: ChildProcess, url: string): Promise<void> {
 
 /** With a request under way it may ignore the request to end: then its group is killed. */
 async function stop(child: ChildProcess): Promise<void> {
-  if (child.exitCode !== null || child.pid === undefined) return;
-  const group = -child.pid;
+  if (child.exitCode !== null || child.signalCode !== null) return;
   const ended = new Promise<void>((resolve) => child.once('exit', () => resolve()));
-  process.kill(group, 'SIGTERM');
-  const timer = setTimeout(() => process.kill(group, 'SIGKILL'), STOP_MS);
+  endGroup(child, 'SIGTERM');
+  const timer = setTimeout(() => endGroup(child, 'SIGKILL'), STOP_MS);
   await ended;
   clearTimeout(timer);
+}
+
+function endGroup({ exitCode, signalCode, pid }: ChildProcess, signal: NodeJS.Signals): void {
+  if (exitCode === null && signalCode === null && pid !== undefined) process.kill(-pid, signal);
 }
 
 async function freePort(): Promise<number> {
