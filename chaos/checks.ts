@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import { TokenSequence } from '../activities/trajectory/tokens.ts';
-import { FAILURES } from '../contracts/failures.ts';
+import { FAILURES, messageOf } from '../contracts/failures.ts';
 import type { LedgerRecord, LedgerSampled } from '../contracts/ledger.ts';
 import type { Trajectory } from '../contracts/trajectory.ts';
 import type { Evidence } from './evidence.ts';
@@ -117,10 +117,11 @@ function problemsOfLedgers({ ledgers, stored, terminal, trajectory }: Evidence):
     if (ended.some((record, index) => (record as LedgerSampled).turn !== index)) {
       problems.push(`${where} has turns twice or not at all`);
     }
-    const sequence = TokenSequence.fromLedger(records);
+    const tokens = tokensIn(records);
     const longest = trajectory?.output_ids ?? [];
-    const common = Math.min(sequence?.outputIds.length ?? 0, longest.length);
-    if (!isDeepStrictEqual(sequence?.outputIds.slice(0, common) ?? [], longest.slice(0, common))) {
+    const common = typeof tokens === 'string' ? 0 : Math.min(tokens.length, longest.length);
+    if (typeof tokens === 'string') problems.push(`${where} contradicts itself: ${tokens}`);
+    else if (!isDeepStrictEqual(tokens.slice(0, common), longest.slice(0, common))) {
       problems.push(`${where} has other tokens than the trajectory`);
     }
     if (attempt === terminal?.attempt && stored && !isDeepStrictEqual(stored, records)) {
@@ -128,6 +129,15 @@ function problemsOfLedgers({ ledgers, stored, terminal, trajectory }: Evidence):
     }
   }
   return problems;
+}
+
+/** All tokens after the prompt, or what is wrong with the records. */
+function tokensIn(records: readonly LedgerRecord[]): readonly number[] | string {
+  try {
+    return TokenSequence.fromLedger(records)?.outputIds ?? [];
+  } catch (error) {
+    return messageOf(error);
+  }
 }
 
 /** Requests for tokens that were sent beyond those whose tokens were recorded. */

@@ -118,9 +118,8 @@ export class Cluster {
     return this.options.hosts.map((host) => stateFolder(this.options.root, host));
   }
 
-  /** Stops everything in order. */
+  /** Stops everything in order. What still waits for an answer over `client` must not lose its connection. */
   async stop(): Promise<void> {
-    await this.client.close();
     await Promise.all([...this.named('workflow'), ...this.named('eval'), ...this.named('init')].map(stop));
     await Promise.all(this.named('run-').map(stop));
     await Promise.all(this.named('host-').map(stop));

@@ -1,6 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { parseArgs } from 'node:util';
+import { FAULTS, type FaultKind, KINDS } from './plan.ts';
 import { FULL, runRound, SHORT } from './round.ts';
 
 /** The seed of a run that names none. */
@@ -16,12 +17,17 @@ const { values } = parseArgs({
     rounds: { type: 'string', default: '1' },
     short: { type: 'boolean', default: false },
     keep: { type: 'boolean', default: false },
+    faults: { type: 'string' },
     apart: { type: 'boolean', default: false },
   },
 });
 const [seed, rounds] = [Number(values.seed), Number(values.rounds)];
-if (!(Number.isInteger(seed) && Number.isInteger(rounds) && rounds > 0)) {
-  process.stderr.write('npm run chaos -- [--seed <number>] [--rounds <number>] [--short] [--keep]\n');
+const only = (values.faults?.split(',') ?? KINDS) as FaultKind[];
+if (
+  !(Number.isInteger(seed) && Number.isInteger(rounds) && rounds > 0 && only.every((kind) => kind in FAULTS))
+) {
+  const options = '[--seed <number>] [--rounds <number>] [--faults <kind,…>] [--short] [--keep]';
+  process.stderr.write(`npm run chaos -- ${options}\nkinds of faults: ${KINDS.join(', ')}\n`);
   process.exit(2);
 }
 
@@ -33,15 +39,24 @@ if (process.getuid?.() === 0 && !values.apart && existsSync(UNSHARE)) {
   process.exit(status ?? 1);
 }
 
-let failed = false;
-for (let round = 0; round < rounds; round++) {
+/** @returns whether nothing was wrong */
+async function runOne(round: number): Promise<boolean> {
   const began = Date.now();
   const say = (line: string) => {
     process.stdout.write(`${((Date.now() - began) / 1000).toFixed(1).padStart(6)} s  ${line}\n`);
   };
-  const report = await runRound(seed + round, values.short ? SHORT : FULL, say, values.keep);
+  const size = values.short ? SHORT : FULL;
+  const report = await runRound({ seed: seed + round, size, only, keep: values.keep, say });
   for (const problem of report.problems) say(`PROBLEM ${problem}`);
-  failed ||= report.problems.length > 0;
   process.stdout.write(`${JSON.stringify({ ...report, seconds: (Date.now() - began) / 1000 })}\n`);
+  return report.problems.length === 0;
 }
-process.exit(failed ? 1 : 0);
+
+try {
+  let passed = true;
+  for (let round = 0; round < rounds; round++) passed = (await runOne(round)) && passed;
+  process.exit(passed ? 0 : 1);
+} catch (error) {
+  process.stderr.write(`${error instanceof Error ? error.stack : String(error)}\n`);
+  process.exit(1);
+}

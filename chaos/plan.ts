@@ -21,6 +21,7 @@ export const FAULTS = {
   deploy: 1,
 } as const;
 export type FaultKind = keyof typeof FAULTS;
+export const KINDS = Object.keys(FAULTS) as FaultKind[];
 
 /** One fault of a plan. */
 export interface PlannedFault {
@@ -42,10 +43,14 @@ const LASTS: Partial<Record<FaultKind, readonly [number, number]>> = {
   pause: [500, 6000],
 };
 
-/** The faults of a round at seeded moments of `windowMs`, in order of time; `once`: one of each kind. */
+/**
+ * The faults of a round at seeded moments of `windowMs`, in order of time; `once`: one of each kind. Every kind
+ * that is in `only` has the moments that it has in a whole plan.
+ */
 export function makePlan(
   random: Random,
   { windowMs, once, stopMs }: { windowMs: number; once: boolean; stopMs: number },
+  only: readonly FaultKind[] = KINDS,
 ): PlannedFault[] {
   const kinds = Object.entries(FAULTS).flatMap(([kind, times]) =>
     Array.from({ length: once ? 1 : times }, () => kind as FaultKind),
@@ -56,5 +61,6 @@ export function makePlan(
       const lasts = kind === 'stopRun' ? stopMs : random.between(least, most);
       return { kind, at: random.between(0, windowMs), lasts, whom: random.next() };
     })
+    .filter(({ kind }) => only.includes(kind))
     .sort((a, b) => a.at - b.at);
 }

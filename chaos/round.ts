@@ -7,7 +7,7 @@ import { Cluster } from './cluster.ts';
 import { type Evidence, evidenceOf } from './evidence.ts';
 import { Fleet, TIMES } from './fleet.ts';
 import { leftOf, leftOnHosts } from './left.ts';
-import { makePlan } from './plan.ts';
+import { type FaultKind, makePlan } from './plan.ts';
 import { PolicyServer } from './policy-server.ts';
 import { Random } from './random.ts';
 import { makeReport, type RoundReport } from './report.ts';
@@ -27,6 +27,8 @@ export interface RoundSize {
   readonly paceMs: number;
   /** One fault of each kind only. */
   readonly once: boolean;
+  /** Which workers a deploy replaces, by the beginnings of their names. */
+  readonly deployed: readonly string[];
   /** Milliseconds that the disturbed rollouts have to end. */
   readonly patienceMs: number;
 }
@@ -36,24 +38,36 @@ export const FULL: RoundSize = {
   turns: [6, 12],
   hosts: ['a', 'b'],
   capacity: 10,
-  startMs: 20_000,
-  windowMs: 75_000,
-  paceMs: 350,
+  startMs: 60_000,
+  windowMs: 150_000,
+  paceMs: 600,
   once: false,
+  deployed: ['run-', 'init-', 'workflow', 'eval'],
   patienceMs: 300_000,
 };
 
 export const SHORT: RoundSize = {
-  rollouts: 12,
-  turns: [5, 7],
+  rollouts: 10,
+  turns: [4, 6],
   hosts: ['a'],
-  capacity: 12,
+  capacity: 10,
   startMs: 1000,
   windowMs: 14_000,
   paceMs: 200,
   once: true,
+  deployed: ['run-', 'init-'],
   patienceMs: 90_000,
 };
+
+/** How a person wants a round. */
+export interface RoundOptions {
+  readonly seed: number;
+  readonly size: RoundSize;
+  /** Kinds of faults that are made. */
+  readonly only: readonly FaultKind[];
+  readonly keep: boolean;
+  readonly say: (line: string) => void;
+}
 
 /** Tokens of one part of an answer. */
 const PART_TOKENS = 16;
@@ -64,12 +78,8 @@ const BEYOND_MS = 3000;
  * One cluster, all tasks undisturbed, all tasks in the storm, and what came of them. Its folder with logs and
  * ledgers stays where something is wrong, or with `keep`.
  */
-export async function runRound(
-  seed: number,
-  size: RoundSize,
-  say: (line: string) => void,
-  keep = false,
-): Promise<RoundReport> {
+export async function runRound(options: RoundOptions): Promise<RoundReport> {
+  const { size, say, keep } = options;
   const root = await mkdtemp(path.join(os.tmpdir(), 'ch-'));
   const policy = await PolicyServer.start();
   const cluster = await Cluster.start({ ...size, root, llmUrl: policy.url }).catch(async (error) => {
@@ -78,7 +88,8 @@ export async function runRound(
   });
   let report: RoundReport;
   try {
-    report = await weather(cluster, policy, seed, size, say);
+    report = await weather(cluster, policy, options);
+    await cluster.client.close();
   } finally {
     await cluster.stop();
     await policy.close();
@@ -93,14 +104,12 @@ export async function runRound(
 async function weather(
   cluster: Cluster,
   policy: PolicyServer,
-  seed: number,
-  size: RoundSize,
-  say: (line: string) => void,
+  { seed, size, say, only }: RoundOptions,
 ): Promise<RoundReport> {
   const random = new Random(seed);
   const tasks = makeTasks(size.rollouts, random, size.turns);
   const stopMs = TIMES.heartbeatTimeoutSeconds * 1000 + BEYOND_MS;
-  const plan = makePlan(random, { ...size, stopMs });
+  const plan = makePlan(random, { ...size, stopMs }, only);
 
   const calm = new Fleet(cluster.client, 'calm', tasks);
   await patiently(cluster, calm, size.patienceMs, calm.fly(0));
@@ -109,7 +118,7 @@ async function weather(
   policy.served.length = 0;
   policy.pace = { tokens: PART_TOKENS, ms: size.paceMs };
   const fleet = new Fleet(cluster.client, 'storm', tasks);
-  const storm = new Storm(cluster, policy, fleet, say);
+  const storm = new Storm(cluster, policy, fleet, size.deployed, say);
   const cancelled = fleet.flights.filter(({ task }) => task.kind === 'cancelled');
   const flying = fleet.fly(size.startMs);
   const cancelling = cancelled.map(async (flight) => {

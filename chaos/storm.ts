@@ -32,9 +32,17 @@ export class Storm {
   private readonly cluster: Cluster;
   private readonly policy: PolicyServer;
   private readonly fleet: Fleet;
+  private readonly deployed: readonly string[];
   private readonly say: (line: string) => void;
 
-  constructor(cluster: Cluster, policy: PolicyServer, fleet: Fleet, say: (line: string) => void) {
+  constructor(
+    cluster: Cluster,
+    policy: PolicyServer,
+    fleet: Fleet,
+    deployed: readonly string[],
+    say: (line: string) => void,
+  ) {
+    this.deployed = deployed;
     this.cluster = cluster;
     this.policy = policy;
     this.fleet = fleet;
@@ -157,8 +165,8 @@ export class Storm {
   }
 
   private async deploy(): Promise<void> {
-    const fault = this.note('deploy', 'all workers');
-    for (const prefix of ['run-', 'init-', 'workflow', 'eval']) {
+    const fault = this.note('deploy', this.deployed.join());
+    for (const prefix of this.deployed) {
       for (const member of this.cluster.named(prefix)) await member.replace();
     }
     fault.endedAt = Date.now();
