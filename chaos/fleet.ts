@@ -4,7 +4,7 @@ import type { RolloutClient } from '../client/rollout-client.ts';
 import type { RolloutRequestInput } from '../contracts/request.ts';
 import type { RolloutResult } from '../contracts/result.ts';
 import { CANCEL_SIGNAL } from '../contracts/signals.ts';
-import { type ChaosTask, LONG_TURNS, TOOL_SECONDS } from './tasks.ts';
+import { type ChaosTask, TOOL_SECONDS } from './tasks.ts';
 
 /** Times that dead things are noticed in, and how often what fails is tried again. */
 export const TIMES = { heartbeatTimeoutSeconds: 4, hostLostSeconds: 20 } as const;
@@ -71,7 +71,7 @@ function requestOf({ task, rolloutId }: Flight): RolloutRequestInput {
     rolloutId,
     task: { handler: 'chaos', id: task.name, data: { ...task } },
     sampling: { maxTokensPerTurn: 2000 },
-    limits: { maxTurns: task.kind === 'long' ? LONG_TURNS : 100, toolTimeoutSeconds: TOOL_SECONDS },
+    limits: { maxTurns: task.turns - (task.kind === 'long' ? 1 : 0), toolTimeoutSeconds: TOOL_SECONDS },
     attempts: { rollout: 20, stage },
     ...TIMES,
   };

@@ -26,8 +26,6 @@ export const ChaosTask = z.object({
 });
 export type ChaosTask = z.infer<typeof ChaosTask>;
 
-/** Turns that a `long` task may have. */
-export const LONG_TURNS = 5;
 /** Seconds that a command may take. */
 export const TOOL_SECONDS = 3;
 
