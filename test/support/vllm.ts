@@ -64,6 +64,7 @@ export async function startVllm(folder: string, flags: readonly string[]): Promi
   });
   // Left behind it would hold gigabytes.
   process.once('exit', () => endGroup(child, 'SIGKILL'));
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => process.exit(1));
   const log = createWriteStream(logFile);
   child.stdout.pipe(log, { end: false });
   child.stderr.pipe(log, { end: false });
