@@ -107,6 +107,20 @@ test('a server that dies before a token came is replaced without a word', async 
   }
 });
 
+test('a server that breaks requests off is asked again a few times, as in a swap, and then left', async () => {
+  const { fakes, servers, close } = await pool([{ breakOff: true }, {}], LONG);
+  try {
+    const policy = await servers.open('r', NEVER);
+    for (let times = 0; times < 3; times++) {
+      assert.deepEqual(await policy.generate(REQUEST, NEVER), { ids: [], logprobs: [], finish: 'abort' });
+    }
+    assert.deepEqual((await policy.generate(REQUEST, NEVER)).ids, TURN);
+    assert.equal(policy.server, fakes[1]?.url);
+  } finally {
+    await close();
+  }
+});
+
 test('without another server, what was wrong with the last one is said', async () => {
   const { fakes, servers, close } = await pool([{ refuse: { status: 503, words: 'out of memory' } }]);
   try {

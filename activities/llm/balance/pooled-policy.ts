@@ -33,6 +33,9 @@ export interface JoinedMember extends PoolMember {
   model: Model;
 }
 
+/** So often in a row may a server break a request off before a token came: while its weights are swapped, once. */
+const MOST_EMPTY = 3;
+
 /** Only tells requests apart that are bounded by the dialect's own time-outs. */
 const UNBOUNDED = new AbortController().signal;
 
@@ -48,6 +51,7 @@ export class PooledPolicy implements Policy {
   readonly #rolloutId: string;
   readonly #pool: PoolAccess;
   #member: JoinedMember;
+  #empty = 0;
 
   constructor(rolloutId: string, pool: PoolAccess, member: JoinedMember) {
     this.#rolloutId = rolloutId;
@@ -81,6 +85,13 @@ export class PooledPolicy implements Policy {
           balancer.lay(this.#rolloutId, expected.sampling(ids.length));
         });
         if (generated.finish !== 'abort') expected.saw(generated.ids.length);
+        const empty = generated.finish === 'abort' && generated.ids.length === 0 && !signal.aborted;
+        this.#empty = empty ? this.#empty + 1 : 0;
+        if (this.#empty > MOST_EMPTY) {
+          this.#empty = 0;
+          const what = `${this.server} breaks requests off before a token has come`;
+          throw new RolloutError('LlmUnreachable', what);
+        }
         return finished(generated, model);
       } catch (error) {
         if (!isUnreachable(error) || ids.length === 0) throw error;

@@ -15,6 +15,8 @@ export interface FakeOptions {
   readonly standAfter?: number;
   /** Closes the connection after so many tokens. */
   readonly cutAfter?: number;
+  /** Ends every request as one that the server itself broke off, before a token. */
+  readonly breakOff?: boolean;
   /** Refuses to generate with a status and words. */
   readonly refuse?: { readonly status: number; readonly words: string };
   /** Text that this tokenizer encodes otherwise than real ones would. */
@@ -66,6 +68,11 @@ export async function fakeLlm(kind: FakeKind, options: FakeOptions = {}): Promis
     if (options.refuse) {
       const { status, words } = options.refuse;
       response.writeHead(status).end(JSON.stringify({ error: { message: words, code: status } }));
+      return;
+    }
+    if (options.breakOff) {
+      const choice = { token_ids: [], finish_reason: 'abort' };
+      response.end(`data: ${JSON.stringify({ choices: [choice] })}\n\ndata: [DONE]\n\n`);
       return;
     }
     const turn = sampleTurn(asked.prompt, asked);
