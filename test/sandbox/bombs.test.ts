@@ -17,10 +17,11 @@ interface Bomb {
 
 const python = (script: string): string => `exec python3 -c "${script}"`;
 
-/** Shared memory of System V, by the C library: makes a segment of `MiB`, fills it and lets it go. */
+const LIBC = 'import ctypes, time\nlibc = ctypes.CDLL(None)';
+
+/** Shared memory of System V: makes a segment of `MiB`, fills it and lets it go. */
 const SEGMENT = `
-import ctypes
-libc = ctypes.CDLL(None)
+${LIBC}
 libc.shmat.restype = ctypes.c_void_p
 def segment(mib):
     at = libc.shmat(libc.shmget(0, mib << 20, 0o1600), None, 0)
@@ -58,7 +59,26 @@ const BOMBS: Bomb[] = [
   {
     name: 'segments of shared memory that nobody has attached',
     limits: { memoryBytes: 64 * MIB },
-    script: python(`${SEGMENT}\nimport time\nwhile True: segment(8); time.sleep(0.01)`),
+    script: python(`${SEGMENT}\nwhile True: segment(8); time.sleep(0.01)`),
+    limit: 'memory',
+  },
+  {
+    name: 'semaphores',
+    limits: { memoryBytes: 64 * MIB },
+    script: python(
+      `${LIBC}\nfor _ in range(200): libc.semget(0, 32000, 0o600); time.sleep(0.01)\ntime.sleep(20)`,
+    ),
+    limit: 'memory',
+  },
+  {
+    name: 'messages that nobody takes',
+    limits: { memoryBytes: 64 * MIB },
+    script: python(`${LIBC}
+text = (ctypes.c_char * 4104)(1)
+for _ in range(25000):
+    queue = libc.msgget(0, 0o600)
+    for _ in range(4): libc.msgsnd(queue, text, 4096, 0o4000)
+time.sleep(20)`),
     limit: 'memory',
   },
   {

@@ -59,6 +59,31 @@ for (const backend of BACKENDS) {
       assert.equal((await box.exec(['printenv', 'GREETING'])).stdout.text, 'hello\n');
     });
 
+    await t.test('a program is over though what hides from its end holds its output', async () => {
+      const hidden = `setsid env -i ${nap}`;
+      const left = await box.exec(['bash', '-c', `(${hidden} &); echo done`], undefined, 20_000);
+      assert.deepEqual([left.exitCode, left.timedOut, left.stdout.text], [0, false, 'done\n']);
+      const late = await box.exec(['bash', '-c', `(${hidden} &); exec ${nap}`], undefined, 300);
+      assert.deepEqual([late.signal, late.timedOut], ['SIGKILL', true]);
+      // Without walls, what hides is not found.
+      if (backend === 'process') await box.exec(['pkill', '-fx', nap]);
+      await until(noneSleeps, 'its end');
+      // Nobody has it open while it is on its way.
+      const sent = `
+import os, socket
+ends = socket.socketpair()
+socket.send_fds(ends[0], [b'x'], [1, 2])
+for end in ends: os.set_inheritable(end.fileno(), True)
+os.closerange(1, 3)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0: os.execve('/bin/sleep', ['sleep', '${nap.slice(6)}'], {})`;
+      const away = await box.exec(['python3', '-c', sent], undefined, 20_000);
+      assert.deepEqual([away.exitCode, away.timedOut], [0, false]);
+      await box.exec(['pkill', '-fx', nap]);
+      await until(noneSleeps, 'its end');
+    });
+
     await t.test('what the environment holds shows in no list of processes', async () => {
       const { exitCode } = await box.exec(['sh', '-c', `[ "$SECRET" ]`]);
       assert.equal(exitCode, 0);

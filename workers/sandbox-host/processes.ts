@@ -88,6 +88,21 @@ export function environmentOf(pid: number): string[] {
   }
 }
 
+/** What the file descriptors of a process lead to, as the kernel names it; none if it has ended or is not ours. */
+export function openFiles(pid: number): string[] {
+  try {
+    return readdirSync(`/proc/${pid}/fd`).flatMap((fd) => {
+      try {
+        return readlinkSync(`/proc/${pid}/fd/${fd}`);
+      } catch {
+        return []; // closed since
+      }
+    });
+  } catch {
+    return [];
+  }
+}
+
 /** True if the process was started with this exact entry (`NAME=value`) in its environment. */
 export function startedWith(pid: number, entry: string): boolean {
   return environmentOf(pid).includes(entry);

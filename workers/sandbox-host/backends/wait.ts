@@ -36,10 +36,14 @@ export async function runQuietly(
   }
 }
 
+/** Most that it may print: 32,000 lines for each kind of what a sandbox may have of System V. */
+const MAX_OUTPUT_BYTES = 64 * 1024 ** 2;
+
 /** What a short program of the host prints. @throws RolloutError SandboxFailed */
 export async function outputOf({ file, args, env }: Entry): Promise<string> {
   try {
-    return (await promisify(execFile)(file, args, { env, cwd: '/', timeout: DEATH_MS })).stdout;
+    const options = { env, cwd: '/', timeout: DEATH_MS, maxBuffer: MAX_OUTPUT_BYTES };
+    return (await promisify(execFile)(file, args, options)).stdout;
   } catch (error) {
     throw new RolloutError('SandboxFailed', messageOf(error), { cause: error });
   }

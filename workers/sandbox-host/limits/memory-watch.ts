@@ -4,7 +4,7 @@ import { type ProcessInfo, signal } from '../processes.ts';
 import { bytesInFolders, ownBytes, unsharedBytes } from './memory.ts';
 import { type MachineMemory, machineMemory, onBeat } from './pulse.ts';
 import { Rest, unseen } from './rest.ts';
-import { removeSegments, segmentBytes } from './segments.ts';
+import { ipcBytes, removeIpc } from './system-v.ts';
 import { unlinkedBytes } from './unlinked.ts';
 
 export interface MemoryWatchOptions {
@@ -28,7 +28,7 @@ export class MemoryWatch {
   private readonly limit: number;
   private readonly rest = new Rest();
   private seen: MachineMemory = machineMemory();
-  private segments = 0;
+  private ipc = 0;
   private stopBeat: (() => void) | undefined;
 
   constructor(options: MemoryWatchOptions) {
@@ -55,7 +55,7 @@ export class MemoryWatch {
     const { total, shared } = machineMemory();
     const sharedGrew = shared - this.seen.shared > unseen(this.limit);
     this.seen = { ...this.seen, total };
-    const others = bytesInFolders(this.options.handle) + this.segments;
+    const others = bytesInFolders(this.options.handle) + this.ipc;
     const resident = processes.reduce((sum, { residentBytes }) => sum + residentBytes, 0);
     if (resident + others <= this.limit && !sharedGrew) return;
     // What one process has for itself is there once, whoever shares it: a short burst need not be counted exactly.
@@ -70,19 +70,19 @@ export class MemoryWatch {
     const processes = backend.processes(handle);
     const memoryDevices = new Set((handle.memoryFolders ?? []).map((folder) => statSync(folder).dev));
     const unlinked = await unlinkedBytes(processes, statSync(workspaceDir).dev, memoryDevices);
-    this.segments = await segmentBytes(backend, handle);
+    this.ipc = await ipcBytes(backend, handle);
     const sized: { pid: number; bytes: number }[] = [];
     for (const process of processes) {
       const held = unlinked.holders.get(process.pid) ?? 0;
       sized.push({ pid: process.pid, bytes: (await ownBytes(process, unlinked.seen)) + held });
     }
-    let total = sized.reduce((sum, { bytes }) => sum + bytes, bytesInFolders(handle) + this.segments);
+    let total = sized.reduce((sum, { bytes }) => sum + bytes, bytesInFolders(handle) + this.ipc);
     if (total <= this.limit) return;
     hit();
-    if (this.segments > unseen(this.limit)) {
+    if (this.ipc > unseen(this.limit)) {
       // Killing does not free them, and who made them may be long gone.
       this.options.killCommands();
-      await removeSegments(backend, handle);
+      await removeIpc(backend, handle);
       return;
     }
     for (const { pid, bytes } of sized.sort((a, b) => b.bytes - a.bytes)) {

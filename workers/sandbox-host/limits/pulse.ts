@@ -5,9 +5,9 @@ const BEAT_MS = 10;
 
 /** Bytes of the machine's memory that no file on disk backs. */
 export interface MachineMemory {
-  /** Of processes alone, and of files and segments in memory. */
+  /** Of processes alone, and {@link shared}. */
   readonly total: number;
-  /** Of files and segments in memory. */
+  /** Of files and segments in memory, and what the kernel itself holds for whoever: queues, semaphores. */
   readonly shared: number;
 }
 
@@ -43,6 +43,6 @@ export function machineMemory(): MachineMemory {
   const text = buffer.toString('latin1', 0, readSync(file, buffer, 0, buffer.length, 0));
   const bytes = (name: string): number =>
     Number(new RegExp(`^${name}: +([0-9]+) kB`, 'm').exec(text)?.[1] ?? 0) * 1024;
-  const shared = bytes('Shmem');
+  const shared = bytes('Shmem') + bytes('SUnreclaim');
   return { total: bytes('AnonPages') + shared, shared };
 }

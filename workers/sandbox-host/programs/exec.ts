@@ -6,13 +6,15 @@ import { messageOf, RolloutError } from '../../../contracts/failures.ts';
 import type { ExecResult } from '../../../contracts/sandbox.ts';
 import type { Backend, Handle } from '../backends/backend.ts';
 import { limitOfSignal } from '../limits/signals.ts';
-import { signal, startedWith } from '../processes.ts';
+import { openFiles, signal, startedWith } from '../processes.ts';
 import { BoundedOutput } from '../shells/bounded-output.ts';
 import type { OutputFolder } from '../shells/output-folder.ts';
 import { makeStreams } from './streams.ts';
 
 /** Milliseconds that a program's output may stay open after its end, before what holds it is killed. */
 const OUTPUT_GRACE_MS = 50;
+/** Milliseconds after its end at which what could not be found and still holds the output is waited for no more. */
+const LAST_OUTPUT_MS = 3000;
 /** Marks the processes of one program, so that those in sessions of their own are found too. */
 const MARK = 'ROLLOUT_EXEC';
 
@@ -79,7 +81,16 @@ export async function execute(place: Place, program: OneOff): Promise<OneOffEnd>
   let grace: NodeJS.Timeout | undefined;
   // Whatever still holds the output after the program's end is killed until nothing does.
   child.once('exit', () => {
-    grace = setInterval(kill, OUTPUT_GRACE_MS);
+    const until = performance.now() + LAST_OUTPUT_MS;
+    grace = setInterval(() => {
+      kill();
+      killHolders(place, mark);
+      if (performance.now() < until) return;
+      // A stream that stands still waits for the disk, and has more to give.
+      for (const stream of [streams.stdout, streams.stderr]) {
+        if (flooded || !stream.isPaused()) stream.destroy();
+      }
+    }, OUTPUT_GRACE_MS);
   });
   try {
     const [[code, name]] = (await Promise.all([
@@ -143,5 +154,15 @@ function killTree({ backend, handle }: Place, child: ChildProcess, mark: string)
     for (const { pid } of all) {
       if (tree.has(pid) || startedWith(pid, `${MARK}=${mark}`)) signal(pid, 'SIGKILL');
     }
+  }
+}
+
+/**
+ * Kills what has a program's output open: also what put off its mark and its parents, or took the output from it.
+ * {@link makeStreams} gives it a name with the mark.
+ */
+function killHolders({ backend, handle }: Place, mark: string): void {
+  for (const { pid } of backend.processes(handle)) {
+    if (openFiles(pid).some((file) => file.includes(mark))) signal(pid, 'SIGKILL');
   }
 }
