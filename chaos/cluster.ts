@@ -22,6 +22,8 @@ export interface ClusterOptions {
   /** Sandboxes at once on each host. */
   readonly capacity: number;
   readonly llmUrl: string;
+  /** A workflow and an eval worker on each host; one of each in all if absent. */
+  readonly everyRoleOnEachHost?: boolean;
   /** Seconds after which an LLM server that says nothing is left. */
   readonly silentLlmSeconds?: number;
   /** Modules of handlers; the suite's own if absent. */
@@ -94,8 +96,10 @@ export class Cluster {
     const [first] = hosts as [string];
     await up([
       ...hosts.map((host) => node(`host-${host}`, host, 'workers/sandbox-host/main.ts', [])),
-      worker('workflow', first, 'workflow'),
-      worker('eval', first, 'eval'),
+      ...(options.everyRoleOnEachHost ? hosts : [first]).flatMap((host) => [
+        worker(`workflow-${host}`, host, 'workflow'),
+        worker(`eval-${host}`, host, 'eval'),
+      ]),
       ...hosts.flatMap((host) => [
         worker(`init-${host}`, host, 'init'),
         // Two, so that one goes on while the other stands still.

@@ -46,7 +46,9 @@ export async function evidenceOf(
   const terminal = await store.getTerminal(rolloutId);
   const { workflowRunId = '', attempt = 0 } = result ?? {};
   const lines = terminal?.trajectory ? await readTrajectory(terminal.trajectory) : [];
-  const ledgers = new Map(cluster.stateFolders.flatMap((folder) => ledgersIn(folder, rolloutId)));
+  const found = cluster.stateFolders.flatMap((folder) => ledgersIn(folder, rolloutId));
+  // An init that was lost leaves an empty one on its host.
+  const ledgers = new Map(found.filter(([, { length }]) => length > 0));
   const begun = Date.parse(ledgers.get(attempt)?.[0]?.at ?? '');
   return {
     flight,

@@ -7,7 +7,7 @@ import { CANCEL_SIGNAL } from '../contracts/signals.ts';
 import { type ChaosTask, TOOL_SECONDS } from './tasks.ts';
 
 /** Times that dead things are noticed in, and how often what fails is tried again. */
-export const TIMES = { heartbeatTimeoutSeconds: 4, hostLostSeconds: 20 } as const;
+export const TIMES = { heartbeatTimeoutSeconds: 5, hostLostSeconds: 20 } as const;
 
 /** One task's rollout. */
 export interface Flight {
@@ -71,7 +71,10 @@ function requestOf({ task, rolloutId }: Flight): RolloutRequestInput {
     rolloutId,
     task: { handler: 'chaos', id: task.name, data: { ...task } },
     sampling: { maxTokensPerTurn: 2000 },
-    limits: { maxTurns: task.turns - (task.kind === 'long' ? 1 : 0), toolTimeoutSeconds: TOOL_SECONDS },
+    limits: {
+      maxTurns: task.turns - (task.kind === 'long' ? 1 : 0),
+      toolTimeoutSeconds: task.kind === 'timeout' ? TOOL_SECONDS.short : TOOL_SECONDS.usual,
+    },
     attempts: { rollout: 20, stage },
     ...TIMES,
   };

@@ -30,6 +30,11 @@ export class Member {
     return this.up;
   }
 
+  /** Stands still. */
+  get suspendedNow(): boolean {
+    return this.suspended.size > 0;
+  }
+
   get pid(): number | undefined {
     return this.child?.pid;
   }

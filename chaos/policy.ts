@@ -62,7 +62,7 @@ function command(task: ChaosTask, turn: number, line: string, dice: number): str
 
 const SPECIAL_COMMANDS: Partial<Record<ChaosTask['kind'], string>> = {
   memory: `python3 -c 'x = [bytes([1]) * (1 << 20) for _ in iter(int, 1)]' 2>/dev/null`,
-  timeout: `sleep ${TOOL_SECONDS * 20}`,
+  timeout: `sleep ${TOOL_SECONDS.short * 20}`,
   fails: 'wc -l < calls; (exit 7)\nexit 9',
 };
 

@@ -37,7 +37,7 @@ export const FULL: RoundSize = {
   rollouts: 40,
   turns: [6, 12],
   hosts: ['a', 'b'],
-  capacity: 10,
+  capacity: 16,
   startMs: 60_000,
   windowMs: 150_000,
   paceMs: 600,
@@ -82,7 +82,12 @@ export async function runRound(options: RoundOptions): Promise<RoundReport> {
   const { size, say, keep } = options;
   const root = await mkdtemp(path.join(os.tmpdir(), 'ch-'));
   const policy = await PolicyServer.start();
-  const cluster = await Cluster.start({ ...size, root, llmUrl: policy.url }).catch(async (error) => {
+  const cluster = await Cluster.start({
+    ...size,
+    root,
+    llmUrl: policy.url,
+    everyRoleOnEachHost: true,
+  }).catch(async (error) => {
     await policy.close();
     throw error;
   });

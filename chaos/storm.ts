@@ -24,6 +24,9 @@ const SIGNALLED = 3;
 /** Payloads that no signal may carry. */
 const MALFORMED = [undefined, null, 'x', 7, [], { reason: 'bored' }, { attempt: 0, entry: 1, elapsedMs: 1 }];
 
+/** Can be made to stand still. */
+const isUp = (member: Member) => member.pid !== undefined && !member.suspendedNow;
+
 /** Carries a plan out, against everything that runs. */
 export class Storm {
   readonly faults: Fault[] = [];
@@ -77,7 +80,7 @@ export class Storm {
       case 'killTemporal':
         return this.kill(kind, one('temporal'));
       case 'stopRun':
-        return this.suspend(one('run-'), lasts);
+        return this.suspend(random.pick(this.cluster.named('run-').filter(isUp)), lasts);
       case 'llmError':
         return this.refuse(kind, 'error', lasts);
       case 'llmHang':

@@ -26,8 +26,8 @@ export const ChaosTask = z.object({
 });
 export type ChaosTask = z.infer<typeof ChaosTask>;
 
-/** Seconds that a command may take. */
-export const TOOL_SECONDS = 3;
+/** Seconds that a command of a `timeout` task may take, and those of all others. */
+export const TOOL_SECONDS = { short: 3, usual: 60 } as const;
 
 /** One in how many tasks is of a kind; the rest is usual. */
 const SPECIAL: readonly TaskKind[] = ['memory', 'timeout', 'fails', 'graderCrash', 'long', 'cancelled'];

@@ -55,6 +55,8 @@ export async function makeWorkers(config: Config, roles: readonly Role[]): Promi
         taskQueue: WORKFLOW_QUEUE,
         workflowsPath: fileURLToPath(new URL('../workflows/index.ts', import.meta.url)),
         maxConcurrentWorkflowTaskExecutions: config.workers.workflowSlots,
+        // Open rollouts wait this long for a workflow worker that died before another takes them up.
+        stickyQueueScheduleToStartTimeout: '5s',
       }),
     init: () =>
       Worker.create({
