@@ -5,7 +5,7 @@ import { ChaosTask } from './tasks.ts';
 
 const MIB = 1024 ** 2;
 /** Milliseconds that init and evaluate take: long enough to be killed in. */
-const MOMENT_MS = 400;
+const MOMENT_MS = 1500;
 
 /** Tasks whose every tool call leaves a line in a file: one that ran twice shows in the grade and in the tokens. */
 export default defineHandler<ChaosTask>({

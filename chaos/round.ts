@@ -56,7 +56,7 @@ export const SHORT: RoundSize = {
   paceMs: 200,
   once: true,
   deployed: ['run-', 'init-'],
-  patienceMs: 90_000,
+  patienceMs: 180_000,
 };
 
 /** How a person wants a round. */
