@@ -2,7 +2,9 @@ import { spawn } from 'node:child_process';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Command, InvalidArgumentError, Option } from 'commander';
+import { withOwnKeyring } from '../config/keyring.ts';
 import { type Config, loadConfig } from '../config/load.ts';
+import { loadTools } from '../config/tools.ts';
 import { FAILURES, messageOf, RolloutError } from '../contracts/failures.ts';
 import { CANCEL_REASONS } from '../contracts/signals.ts';
 import { doctorCommand } from './commands/doctor.ts';
@@ -176,7 +178,9 @@ export async function main(argv: readonly string[]): Promise<number> {
     runEntry('../workers/main.ts', flags.roles ? [flags.roles as string] : [], flags),
   ).option('--roles <list>', 'of workflow,init,run,eval; all if absent');
   add('host', 'run the sandbox host of this machine', (_config, _output, _args, flags) =>
-    runEntry('../workers/sandbox-host/main.ts', [], flags),
+    runEntry('../workers/sandbox-host/main.ts', [], flags, (argv) =>
+      withOwnKeyring(loadTools().python, argv),
+    ),
   );
 
   try {
@@ -230,7 +234,12 @@ function serversOf({ server = [], tokenizer }: CommonFlags): object[] {
 }
 
 /** Runs a process entry in a process of its own, in the foreground, with the same flags. */
-async function runEntry(file: string, args: string[], flags: CommonFlags): Promise<number> {
+async function runEntry(
+  file: string,
+  args: string[],
+  flags: CommonFlags,
+  wrapped = (argv: [string, ...string[]]) => argv,
+): Promise<number> {
   const entry = fileURLToPath(new URL(file, import.meta.url));
   const env = {
     ...process.env,
@@ -240,10 +249,9 @@ async function runEntry(file: string, args: string[], flags: CommonFlags): Promi
     ...(flags.server === undefined ? {} : { ROLLOUTS_LLM_SERVERS: JSON.stringify(serversOf(flags)) }),
     ...(flags.handlers === undefined ? {} : { ROLLOUTS_WORKERS_HANDLERS: JSON.stringify(flags.handlers) }),
   };
-  const child = spawn(process.execPath, ['--import', import.meta.resolve('tsx'), entry, ...args], {
-    env,
-    stdio: 'inherit',
-  });
+  const node = [process.execPath, '--import', import.meta.resolve('tsx'), entry] as const;
+  const [command, ...argv] = wrapped([...node, ...args]);
+  const child = spawn(command, argv, { env, stdio: 'inherit' });
   const forward = (signal: NodeJS.Signals) => child.kill(signal);
   process.on('SIGTERM', forward);
   process.on('SIGINT', () => {}); // the terminal sends it to the child as well

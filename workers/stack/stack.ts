@@ -4,6 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { Client } from '@temporalio/client';
 import { startEmbeddedLlm } from '../../activities/llm/embedded/server.ts';
 import { removeEndpoints, writeEndpoints } from '../../config/endpoints.ts';
+import { withOwnKeyring } from '../../config/keyring.ts';
 import { type Config, loadConfig } from '../../config/load.ts';
 import { environmentName, valueAt } from '../../config/names.ts';
 import { startTimeOf } from '../../config/process-identity.ts';
@@ -99,7 +100,9 @@ class Parts {
       llm: { servers: this.llmServers },
       state: { folder: this.config.derived.stateFolder },
     });
-    await this.startNode('sandbox-host', 'workers/sandbox-host/main.ts', env);
+    await this.startNode('sandbox-host', 'workers/sandbox-host/main.ts', env, (argv) =>
+      withOwnKeyring(this.tools.python, argv),
+    );
     await this.startNode('worker', 'workers/main.ts', env);
     return { ...temporal, env };
   }
@@ -154,13 +157,18 @@ class Parts {
     this.report(`LLM server at ${this.llmServers[0]?.url}`);
   }
 
-  private async startNode(name: string, file: string, env: Record<string, string>): Promise<void> {
+  private async startNode(
+    name: string,
+    file: string,
+    env: Record<string, string>,
+    wrapped = (argv: [string, ...string[]]) => argv,
+  ): Promise<void> {
     const entry = fileURLToPath(new URL(`../../${file}`, import.meta.url));
     // By its address: a name would be looked up from the folder that the person is in.
-    const args = ['--import', import.meta.resolve('tsx'), entry];
+    const [command, ...args] = wrapped([process.execPath, '--import', import.meta.resolve('tsx'), entry]);
     const graceMs = this.config.workers.shutdownSeconds * 1000 + 5000;
     await this.keep(async () => {
-      const child = this.processes.start({ name, command: process.execPath, args, env, ipc: true });
+      const child = this.processes.start({ name, command, args, env, ipc: true });
       await child.ready();
       this.report(`${name} is up (log: ${child.logFile})`);
       return { ended: child.ended, stop: () => child.stop(graceMs) };
