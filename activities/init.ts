@@ -41,7 +41,7 @@ export function makeInitActivities({ handlers, sandboxes, host }: InitDependenci
         attempt,
         ...(request.batchId === undefined ? {} : { batchId: request.batchId }),
         ...(request.groupId === undefined ? {} : { groupId: request.groupId }),
-        spec: specFor(handler.sandbox?.(data) ?? {}, handler.tools(data), host),
+        spec: specFor(handler.sandbox ? handler.sandbox(data) : {}, handler.tools(data), host),
       },
       signal,
     );
@@ -76,10 +76,11 @@ export function makeInitActivities({ handlers, sandboxes, host }: InitDependenci
 
 /** The handler's sandbox, with what the tools need. Where both name a variable, the handler is right. */
 function specFor(
-  asked: Partial<SandboxSpec>,
+  asked: Partial<SandboxSpec> | null,
   tools: readonly (Tool | ToolServer)[],
   host: ToolHost,
-): SandboxSpec {
+): SandboxSpec | null {
+  if (asked === null) return null;
   const added = tools.map((tool) => tool.sandbox?.(host) ?? {});
   return SandboxSpec.parse({
     ...asked,

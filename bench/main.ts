@@ -2,6 +2,7 @@ import { parseArgs } from 'node:util';
 import { benchBalance } from './balance.ts';
 import { benchBash } from './bash.ts';
 import { benchCancel } from './cancel.ts';
+import { benchOverhead } from './overhead.ts';
 import { benchSandbox } from './sandbox.ts';
 
 /** What every benchmark prints, as its last line. */
@@ -28,6 +29,7 @@ const BENCHES: Record<string, (options: BenchOptions) => Promise<BenchResult>> =
   balance: benchBalance,
   bash: benchBash,
   cancel: benchCancel,
+  overhead: benchOverhead,
   sandbox: benchSandbox,
 };
 

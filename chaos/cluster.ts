@@ -48,17 +48,20 @@ export class Cluster {
   /** Resolves with a sentence if a process cannot be started again. */
   readonly broken: Promise<string>;
   readonly client: RolloutClient;
+  readonly address: string;
   private readonly options: ClusterOptions;
 
   private constructor(
     options: ClusterOptions,
     client: RolloutClient,
+    address: string,
     store: Volume,
     members: Map<string, Member>,
     broken: Promise<string>,
   ) {
     this.options = options;
     this.client = client;
+    this.address = address;
     this.store = store;
     this.members = members;
     this.broken = broken;
@@ -109,7 +112,7 @@ export class Cluster {
       ]),
     ]);
     const config = loadConfig({ env: {}, file: fileOf.get(first) as string });
-    return new Cluster(options, await RolloutClient.connect(config), store, members, broken);
+    return new Cluster(options, await RolloutClient.connect(config), address, store, members, broken);
   }
 
   /** Members whose name begins so. */

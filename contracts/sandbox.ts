@@ -6,6 +6,10 @@ import { CancelReason, RolloutId } from './request.ts';
 export const SandboxBackendName = z.enum(['bubblewrap', 'apptainer', 'process']);
 export type SandboxBackendName = z.infer<typeof SandboxBackendName>;
 
+/** What a sandbox is made by; `none` for a task that runs nothing and has only its ledger on the host. */
+export const SandboxKind = z.enum([...SandboxBackendName.options, 'none']);
+export type SandboxKind = z.infer<typeof SandboxKind>;
+
 /** Folder of a sandbox that the agent works in, the same on every backend but `process`. */
 export const WORKSPACE = '/workspace';
 
@@ -80,7 +84,8 @@ export const CreateSandbox = z.object({
    * the grader's sandbox that this rollout had before.
    */
   purpose: z.enum(['agent', 'grader']).optional(),
-  spec: SandboxSpec,
+  /** Null: nothing will run in it. */
+  spec: SandboxSpec.nullable(),
 });
 export type CreateSandbox = z.infer<typeof CreateSandbox>;
 
@@ -88,7 +93,7 @@ export type CreateSandbox = z.infer<typeof CreateSandbox>;
 export const SandboxInfo = z.object({
   sandboxId: z.string(),
   host: z.string(),
-  backend: SandboxBackendName,
+  backend: SandboxKind,
   /** Must accompany every call; the newest one issued is the only one accepted. */
   fence: z.int().min(1),
   /** The workspace's path as seen inside. */
@@ -276,7 +281,7 @@ export type ReleaseReceipt = z.infer<typeof ReleaseReceipt>;
 /** GET /v1/stats. */
 export const HostStats = z.object({
   host: z.string(),
-  backend: SandboxBackendName,
+  backend: SandboxKind,
   /** Of agents. */
   sandboxes: z.int(),
   capacity: z.int(),

@@ -1,7 +1,7 @@
 import type { LedgerEnd } from './ledger.ts';
 import type { CancelReason, RolloutRequest } from './request.ts';
 import type { RolloutResult } from './result.ts';
-import type { AbortReason, SandboxBackendName } from './sandbox.ts';
+import type { AbortReason, SandboxKind } from './sandbox.ts';
 import type { AbortMany } from './sweep.ts';
 
 /** How an agent ends: by itself, or at a limit. */
@@ -18,7 +18,7 @@ export interface Placement {
   readonly host: string;
   readonly sandboxId: string;
   readonly workspace: string;
-  readonly backend: SandboxBackendName;
+  readonly backend: SandboxKind;
   readonly runQueue: string;
   readonly controlQueue: string;
   readonly ms: number;

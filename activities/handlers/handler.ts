@@ -46,8 +46,8 @@ export interface AgentHandler<T = unknown> {
   readonly schema: z.ZodType<T>;
   /** Data of one task, for the documentation. */
   readonly example: Record<string, unknown>;
-  /** What the sandbox must offer. Default: the stock sandbox. */
-  sandbox?(task: T): Partial<SandboxSpec>;
+  /** What the sandbox must offer; null if nothing is to run in one. Default: the stock sandbox. */
+  sandbox?(task: T): Partial<SandboxSpec> | null;
   /** Tools the agent may call. */
   tools(task: T): (Tool | ToolServer)[];
   /** The opening messages; never the gold answer. */

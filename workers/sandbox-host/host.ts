@@ -1,7 +1,5 @@
-import { randomBytes } from 'node:crypto';
 import { mkdir, rm } from 'node:fs/promises';
-import path from 'node:path';
-import { messageOf, RolloutError } from '../../contracts/failures.ts';
+import { RolloutError } from '../../contracts/failures.ts';
 import type { CancelReason } from '../../contracts/request.ts';
 import type {
   AttachResult,
@@ -14,22 +12,19 @@ import type {
 } from '../../contracts/sandbox.ts';
 import type { Selection } from '../../contracts/sweep.ts';
 import { AUDIT_TIMES, Audit } from './audit.ts';
-import type { Backend, Handle } from './backends/backend.ts';
+import type { Backend } from './backends/backend.ts';
 import { makeBackend } from './backends/choose.ts';
 import { withCgroups } from './backends/in-cgroups.ts';
 import { Fences } from './fences.ts';
 import { type AttemptId, Attempts, refuse } from './ledger/attempts.ts';
-import { Ledger } from './ledger/ledger.ts';
-import { type Cleared, clearLeftOvers, recordAnchors, recordRollout, takeOwnership } from './left-overs.ts';
+import { type Cleared, clearLeftOvers, takeOwnership } from './left-overs.ts';
+import { SandboxMaker } from './maker.ts';
 import type { SandboxHostOptions } from './options.ts';
 import { type HostPaths, hostPaths, sandboxPrefix } from './paths.ts';
-import type { ProcessInfo } from './processes.ts';
 import { startReaper, stopReaper } from './reaper.ts';
-import { removeTree } from './remove-tree.ts';
 import { Room } from './room.ts';
-import { Sandbox } from './sandbox.ts';
+import type { Sandbox } from './sandbox.ts';
 import { isSelected } from './selection.ts';
-import { SideSandboxes } from './workspace/side-sandbox.ts';
 
 /** The sandboxes of one machine. Knows nothing of how it is called. */
 export class SandboxHost {
@@ -37,7 +32,7 @@ export class SandboxHost {
   readonly paths: HostPaths;
   private readonly backend: Backend;
   private readonly fences: Fences;
-  private readonly side: SideSandboxes;
+  private readonly maker: SandboxMaker;
   /** Looks for what rollouts left behind, by itself or when asked. */
   readonly audit: Audit;
   private readonly sandboxes = new Map<string, Sandbox>();
@@ -64,9 +59,7 @@ export class SandboxHost {
     this.backend = backend;
     this.fences = new Fences(paths.epoch);
     this.graderRoom = new Room(options.graderCapacity);
-    this.side = new SideSandboxes({
-      ...{ backend, folder: paths.sandboxes, prefix: sandboxPrefix(paths.root), logger: options.logger },
-    });
+    this.maker = new SandboxMaker(options, paths, backend);
     this.audit = new Audit({
       isOpen: options.isOpen ?? (async () => 'unknown'),
       times: { ...AUDIT_TIMES, ...options.audit },
@@ -150,7 +143,7 @@ export class SandboxHost {
       else await this.graderRoom.enter(AbortSignal.any([caller, this.closing.signal]));
       try {
         if (before) await this.remove(before, { event: 'superseded' });
-        const sandbox = await this.make(request, { workflowRunId, attempt });
+        const sandbox = await this.maker.make(request, { workflowRunId, attempt });
         this.sandboxes.set(sandbox.sandboxId, sandbox);
         this.graders.set(rolloutId, sandbox);
         return sandbox.takeOver(this.fences.issue());
@@ -245,48 +238,15 @@ export class SandboxHost {
 
   private async makeForAgent(request: CreateSandbox, attempt: AttemptId, ledgerFile: string) {
     const { capacity, host } = this.options;
+    this.closing.signal.throwIfAborted();
     if (this.agents >= capacity) {
       throw new RolloutError('SandboxFailed', `host ${host} is full: it has ${capacity} sandboxes`);
     }
     this.beingMade++;
     try {
-      return await this.make(request, attempt, ledgerFile);
+      return await this.maker.make(request, attempt, ledgerFile);
     } finally {
       this.beingMade--;
-    }
-  }
-
-  /** Without a file for it, what is recorded goes with the sandbox. */
-  private async make(request: CreateSandbox, attempt: AttemptId, ledgerFile?: string): Promise<Sandbox> {
-    const { host } = this.options;
-    this.closing.signal.throwIfAborted();
-    const sandboxId = sandboxPrefix(this.paths.root) + randomBytes(8).toString('hex');
-    const folder = path.join(this.paths.sandboxes, sandboxId);
-    const [workspaceDir, controlDir] = [path.join(folder, 'workspace'), path.join(folder, 'control')];
-    let handle: Handle | undefined;
-    // Both wait, one for the disk and one for processes.
-    const opening = mkdir(folder, { recursive: true }).then(() =>
-      Ledger.open(ledgerFile ?? path.join(folder, 'ledger.jsonl')),
-    );
-    try {
-      for (const each of [workspaceDir, controlDir]) await mkdir(each, { recursive: true });
-      recordRollout(folder, request.rolloutId);
-      const started = (process: ProcessInfo) => recordAnchors(folder, [process]);
-      const creation = { sandboxId, workspaceDir, controlDir, spec: request.spec, started };
-      handle = await this.backend.create(creation);
-      recordAnchors(folder, handle.anchors);
-      const ledger = await opening;
-      const { rolloutId, batchId, groupId } = request;
-      const { backend, side } = this;
-      const { logger } = this.options;
-      const parts = { rolloutId, batchId, groupId, attempt, host, backend, handle, ledger, side, logger };
-      return new Sandbox({ ...parts, folder, workspaceDir, controlDir });
-    } catch (error) {
-      if (handle) await this.backend.destroy(handle);
-      await opening.then((ledger) => ledger.close()).catch(() => {}); // then it is the error
-      await removeTree(folder);
-      if (error instanceof RolloutError) throw error;
-      throw new RolloutError('SandboxFailed', messageOf(error), { cause: error });
     }
   }
 

@@ -1,4 +1,4 @@
-import type { SandboxBackendName, SandboxSpec } from '../../../contracts/sandbox.ts';
+import type { SandboxKind, SandboxSpec } from '../../../contracts/sandbox.ts';
 import type { SandboxCgroup } from '../limits/cgroup.ts';
 import type { ProcessInfo } from '../processes.ts';
 
@@ -81,7 +81,7 @@ export interface Program {
  * (SandboxFailed when a sandbox cannot be made).
  */
 export interface Backend {
-  readonly name: SandboxBackendName;
+  readonly name: SandboxKind;
   readonly guarantees: Guarantees;
   /** Tries it for real. */
   probe(): Promise<Probe>;

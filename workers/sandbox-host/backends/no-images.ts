@@ -1,8 +1,8 @@
 import { RolloutError } from '../../../contracts/failures.ts';
-import type { SandboxBackendName, SandboxSpec } from '../../../contracts/sandbox.ts';
+import type { SandboxKind, SandboxSpec } from '../../../contracts/sandbox.ts';
 
 /** For backends without images. @throws RolloutError SandboxUnavailable if the specification names one */
-export function refuseImage(backend: SandboxBackendName, spec: SandboxSpec): void {
+export function refuseImage(backend: SandboxKind, spec: SandboxSpec): void {
   if (spec.image === undefined) return;
   throw new RolloutError(
     'SandboxUnavailable',

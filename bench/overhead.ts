@@ -1,0 +1,140 @@
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { Client, Connection } from '@temporalio/client';
+import { Cluster } from '../chaos/cluster.ts';
+import { PolicyServer } from '../chaos/policy-server.ts';
+import { PROJECT_ROOT } from '../config/tools.ts';
+import { Processes } from '../workers/stack/processes.ts';
+import type { BenchOptions, BenchResult } from './main.ts';
+import { percentile, rounded, times } from './measure.ts';
+
+/** Rollouts open at once, one figure each; more by --n. */
+const OPEN = [64, 512];
+/** Rollouts one after the other, for the latency. */
+const SINGLES = 30;
+/** Ticks per second of /proc (USER_HZ). */
+const TICK_MS = 10;
+
+/** Starts one and waits for its end. */
+type Start = (id: string) => Promise<unknown>;
+
+/**
+ * What a rollout costs around its work: stages without work, a policy that answers at once, a task without a
+ * sandbox, ledger and store on. Beside it, on the same server and in turns, a bare workflow of three empty
+ * activities on three queues.
+ */
+export async function benchOverhead({ n, say }: BenchOptions): Promise<BenchResult> {
+  mkdirSync(path.join(PROJECT_ROOT, '.rollouts'), { recursive: true });
+  const root = mkdtempSync(path.join(PROJECT_ROOT, '.rollouts', 'o-'));
+  const most = n ?? Math.max(...OPEN);
+  const llm = await PolicyServer.start();
+  const cluster = await Cluster.start({
+    ...{ root, hosts: ['a'], capacity: most, llmUrl: llm.url, silentLlmSeconds: 60, runWorkers: 1 },
+    handlers: [fileURLToPath(new URL('./waiting.ts', import.meta.url))],
+  });
+  const bareWorker = await startBareWorker(root, cluster.address);
+  const connection = await Connection.connect({ address: cluster.address });
+  const temporal = new Client({ connection });
+  const pids = {
+    server: [cluster.members.get('temporal')?.pid as number],
+    ours: [...cluster.members.values()].flatMap(({ name, pid }) =>
+      name === 'temporal' ? [] : [pid as number],
+    ),
+    bare: [bareWorker.pid],
+  };
+  const starts: Record<'ours' | 'bare', Start> = {
+    ours: async (id) => {
+      await cluster.client.start(request(id));
+      return cluster.client.result(id);
+    },
+    bare: (id) => temporal.workflow.execute('bare', { workflowId: id, taskQueue: 'bare', args: [id] }),
+  };
+  try {
+    for (const [kind, start] of Object.entries(starts)) await all(start, `warm-${kind}`, 32);
+    const latency = { ours: [] as number[], bare: [] as number[] };
+    for (let round = 0; round < SINGLES; round += 10) {
+      for (const kind of ['ours', 'bare'] as const) {
+        latency[kind].push(...(await times(10, (i) => starts[kind](`one-${kind}-${round + i}`))));
+      }
+    }
+    const [ours, bare] = [percentile(latency.ours, 50), percentile(latency.bare, 50)];
+    say(`one at a time: p50 ${ours} ms, bare ${bare} ms`);
+    const throughput: Record<string, unknown> = {};
+    const ratios: Record<string, number> = { bare_latency: rounded(bare / ours) };
+    let last = { per_s: 0, server_cpu_ms: 0, workers_cpu_ms: 0 };
+    for (const open of n === null ? OPEN : [n]) {
+      const measured = { ours: await load('ours', open), bare: await load('bare', open) };
+      last = measured.ours;
+      throughput[`open_${open}`] = measured;
+      ratios[`bare_${open}`] = rounded(measured.ours.per_s / measured.bare.per_s);
+      say(`${open} open: ${measured.ours.per_s}/s, bare ${measured.bare.per_s}/s`);
+    }
+    const { historyLength, historySize } = await temporal.workflow.getHandle('one-ours-0').describe();
+    const bareHistory = await temporal.workflow.getHandle('one-bare-0').describe();
+    return {
+      bench: 'overhead',
+      n: SINGLES,
+      p50_ms: ours,
+      p99_ms: percentile(latency.ours, 99),
+      rollouts_per_s: last.per_s,
+      server_cpu_ms_per_rollout: last.server_cpu_ms,
+      workers_cpu_ms_per_rollout: last.workers_cpu_ms,
+      events_per_rollout: historyLength,
+      bytes_per_rollout: historySize ?? null,
+      open: throughput,
+      peers: {
+        bare: { p50_ms: bare, events: bareHistory.historyLength, bytes: bareHistory.historySize ?? null },
+      },
+      ratios,
+    };
+  } finally {
+    await connection.close();
+    await bareWorker.stop();
+    await cluster.stop();
+    await llm.close();
+    rmSync(root, { recursive: true, force: true });
+  }
+
+  async function load(kind: 'ours' | 'bare', open: number) {
+    const before = { server: cpuMs(pids.server), workers: cpuMs(pids[kind]) };
+    const started = performance.now();
+    await all(starts[kind], `load-${kind}-${open}`, open);
+    const seconds = (performance.now() - started) / 1000;
+    return {
+      per_s: rounded(open / seconds),
+      server_cpu_ms: rounded((cpuMs(pids.server) - before.server) / open),
+      workers_cpu_ms: rounded((cpuMs(pids[kind]) - before.workers) / open),
+    };
+  }
+}
+
+function all(start: Start, prefix: string, count: number): Promise<unknown> {
+  return Promise.all(Array.from({ length: count }, (_, index) => start(`${prefix}-${index}`)));
+}
+
+function request(rolloutId: string) {
+  const data = { name: rolloutId, kind: 'usual', turns: 3, sandbox: false };
+  return { rolloutId, task: { handler: 'waiting', id: rolloutId, data }, heartbeatTimeoutSeconds: 60 };
+}
+
+async function startBareWorker(root: string, address: string) {
+  const child = new Processes(path.join(root, 'bare')).start({
+    name: 'bare',
+    command: process.execPath,
+    args: ['--import', 'tsx', fileURLToPath(new URL('./bare.ts', import.meta.url)), address],
+    ipc: true,
+  });
+  await child.ready();
+  return child;
+}
+
+/** Processor time of processes so far. */
+function cpuMs(pids: readonly number[]): number {
+  const ticks = pids.map((pid) => {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    return Number(fields[11]) + Number(fields[12]);
+  });
+  return ticks.reduce((total, each) => total + each, 0) * TICK_MS;
+}
