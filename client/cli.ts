@@ -115,9 +115,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     .option('--batch <id>')
     .option('--group <id>')
     .option('--task <id>')
-    .addOption(
-      new Option('--stage <stage>').choices(['queued', 'init', 'run', 'paused', 'evaluate', 'ended']),
-    )
+    .addOption(new Option('--stage <stage>').choices(['queued', 'run', 'paused', 'evaluate', 'ended']))
     .addOption(new Option('--outcome <outcome>').choices(['completed', 'truncated', 'cancelled', 'failed']))
     .option('--host <name>')
     .option('--limit <n>', 'at most so many', count, 50);

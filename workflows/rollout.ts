@@ -35,6 +35,8 @@ class Rollout implements Known, Steered {
   private readonly scope = new CancellationScope();
   readonly retried: StageFailure[] = [];
   private stage: Stage | 'ended' = 'queued';
+  /** The stage as the search attribute has it. */
+  private listed: Stage = 'queued';
   attempt = 0;
   placement: Placement | undefined;
   /** The sandbox of `placement` may be alive: neither run nor release has ended it. */
@@ -233,10 +235,17 @@ class Rollout implements Known, Steered {
   private enter(stage: Stage, details: string): void {
     this.stage = stage;
     const host = this.placement?.host;
-    upsertSearchAttributes([
-      { key: ATTRIBUTES.stage, value: stage },
-      ...(stage === 'run' && host ? [{ key: ATTRIBUTES.host, value: host }] : []),
-    ]);
+    // Init waits for a host with room, so lists say `queued` until the agent works: one write less for the
+    // server. Histories of requests without a whole deadline are from before that.
+    const { totalSeconds }: { totalSeconds?: number } = this.request.deadlines;
+    const listed = stage === 'init' && totalSeconds !== undefined ? 'queued' : stage;
+    if (listed !== this.listed) {
+      upsertSearchAttributes([
+        { key: ATTRIBUTES.stage, value: listed },
+        ...(stage === 'run' && host ? [{ key: ATTRIBUTES.host, value: host }] : []),
+      ]);
+    }
+    this.listed = listed;
     setCurrentDetails(`**${stage}** (attempt ${this.attempt}): ${details}`);
   }
 

@@ -1,3 +1,4 @@
+import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { Logger } from 'pino';
 import { messageOf, RolloutError } from '../../contracts/failures.ts';
@@ -292,7 +293,8 @@ export class Sandbox {
     this.stopPrograms();
     await Promise.allSettled(this.calls.values()); // their callers have the errors
     await this.workspace.idle();
-    await removeTree(folder);
+    // Where nothing ran, nothing hostile lies: no process is needed to remove it.
+    await (this.parts.backend.name === 'none' ? rm(folder, { recursive: true }) : removeTree(folder));
     await ledger.close();
     return count;
   }
