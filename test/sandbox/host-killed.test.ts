@@ -11,7 +11,7 @@ import { findLeaks } from '../../workers/sandbox-host/leaks.ts';
 import { sandboxPrefix } from '../../workers/sandbox-host/paths.ts';
 import { startSandboxHost } from '../../workers/sandbox-host/server.ts';
 import { processesWith } from '../apptainer/support.ts';
-import { BACKENDS, Box, hostOptions, startHostProcess, temporaryFolder, until } from './support.ts';
+import { BACKENDS, Box, failure, hostOptions, startHostProcess, temporaryFolder, until } from './support.ts';
 
 /** Milliseconds in which a sandbox is made, about: the moments at which a kill may find it half made. */
 const MAKING_MS = { bubblewrap: 40, apptainer: 500, process: 10 };
@@ -69,3 +69,21 @@ for (const backend of BACKENDS) {
     assert.deepEqual(await findLeaks(stateDir), []);
   });
 }
+
+test('what a killed host had written of a snapshot goes with the next host', async (t) => {
+  const stateDir = temporaryFolder(t);
+  const { child, client } = await startHostProcess(t, stateDir);
+  const box = await Box.create(client);
+  await box.bash('head -c 200M /dev/urandom > large');
+  const { sandboxId, fence } = box.info;
+  const file = path.join(stateDir, 'snapshot.tar');
+  const written = client.snapshot(sandboxId, { fence, file });
+  const failed = assert.rejects(written, failure('HostUnreachable'));
+  const beside = () => readdirSync(stateDir).filter((name) => name.startsWith('snapshot.tar'));
+  await until(() => beside().length === 1, 'its beginning');
+  child.kill('SIGKILL');
+  await Promise.all([once(child, 'exit'), failed]);
+  const next = await startSandboxHost(hostOptions(stateDir));
+  t.after(() => next.close());
+  assert.deepEqual(beside(), []);
+});

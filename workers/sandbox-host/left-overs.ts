@@ -1,5 +1,5 @@
 import { existsSync, readdirSync, readFileSync, readlinkSync, writeFileSync } from 'node:fs';
-import { readdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { RolloutError } from '../../contracts/failures.ts';
@@ -47,6 +47,17 @@ export function recordAnchors(folder: string, anchors: readonly ProcessInfo[]): 
 /** Notes whose a sandbox is, so that the next host can say who lost it. */
 export function recordRollout(folder: string, rolloutId: string): void {
   writeFileSync(path.join(folder, 'rollout'), rolloutId, { mode: 0o600 });
+}
+
+/** The file in a sandbox's folder that names the snapshot which is being written; it goes with its host. */
+export function draftNote(folder: string): string {
+  return path.join(folder, 'draft');
+}
+
+async function removeDraft(folder: string): Promise<void> {
+  const note = draftNote(folder);
+  const draft = existsSync(note) ? readFileSync(note, 'utf8') : '';
+  if (draft.endsWith('.draft')) await rm(draft, { force: true }); // else it was killed before it had noted which
 }
 
 function rolloutOf(folder: string): string | null {
@@ -115,6 +126,7 @@ export async function clearLeftOvers(sandboxesDir: string): Promise<Cleared> {
       for (const { pid } of alive) signal(pid, 'SIGKILL');
       await delay(10);
     }
+    await removeDraft(folder);
     await removeTree(temporaryFolder(name));
     await removeTree(folder);
   }

@@ -1,5 +1,5 @@
 import { createHash, randomUUID } from 'node:crypto';
-import { type FileHandle, open, rename, rm } from 'node:fs/promises';
+import { type FileHandle, open, rename, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { syncFolder } from '../../../activities/trajectory/sync-folder.ts';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
@@ -11,15 +11,18 @@ export interface Content {
 }
 
 /**
- * Has `write` fill a file, which appears whole and on disk, or not at all if `write` throws or says why not.
+ * Has `write` fill a file, which appears whole and on disk, or not at all if `write` throws or says why not. What is
+ * written meanwhile has another name, which `note` (a file) says as long as there may be such a file.
  * @throws RolloutError StoreFailed
  */
 export async function writeWhole(
   file: string,
+  note: string,
   write: (fd: number) => Promise<string | null>,
 ): Promise<Content | { readonly why: string }> {
   const draft = `${file}.${randomUUID()}.draft`;
   return failing(`cannot write ${file}`, async () => {
+    await writeFile(note, draft, { mode: 0o600 });
     const handle = await open(draft, 'wx+', 0o600);
     try {
       const why = await write(handle.fd);
@@ -32,6 +35,7 @@ export async function writeWhole(
     } finally {
       await handle.close();
       await rm(draft, { force: true });
+      await rm(note, { force: true });
     }
   });
 }

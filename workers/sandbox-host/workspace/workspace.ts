@@ -12,6 +12,7 @@ import type {
   WorkspaceDiff,
   WorkspaceSnapshot,
 } from '../../../contracts/workspace.ts';
+import { draftNote } from '../left-overs.ts';
 import { readChecked, writeWhole } from './archive-file.ts';
 import { DIFF, MISSING, NOT_AS_ASKED, RESTORE, SNAPSHOT, START } from './scripts.ts';
 import type { SideEnd, SideProgram, SideSandboxes } from './side-sandbox.ts';
@@ -96,7 +97,7 @@ export class Workspace {
     return this.inTurn(async () => {
       const began = performance.now();
       let omitted = 0;
-      const written = await writeWhole(file, async (fd) => {
+      const written = await writeWhole(file, draftNote(path.dirname(this.folder)), async (fd) => {
         const end = await this.run({
           ...{ script: SNAPSHOT, args: [], stdout: fd, fileBytes: maxBytes, timeoutMs, signal },
           writable: [],
