@@ -1,33 +1,12 @@
 import assert from 'node:assert/strict';
-import { after, before, beforeEach, test } from 'node:test';
+import { test } from 'node:test';
 import { WorkflowFailedError } from '@temporalio/client';
-import { RolloutClient } from '../../client/rollout-client.ts';
-import { loadConfig } from '../../config/load.ts';
 import { SEARCH_ATTRIBUTES } from '../../contracts/search-attributes.ts';
-import { startTestServer, type TestServer } from '../support/temporal.ts';
 import { keepHistory } from './kept.ts';
-import { fail, placement, report, startScriptedWorkers, untilCancelled, usual } from './scripted.ts';
+import { fail, placement, report, untilCancelled, usual } from './scripted.ts';
+import { scriptedService } from './scripted-service.ts';
 
-let server: TestServer;
-let workers: Awaited<ReturnType<typeof startScriptedWorkers>>;
-let client: RolloutClient;
-
-before(async () => {
-  server = await startTestServer();
-  workers = await startScriptedWorkers(server.address);
-  client = await RolloutClient.connect(
-    loadConfig({ env: {}, flags: { temporal: { address: server.address } } }),
-  );
-});
-after(async () => {
-  await client?.close();
-  await workers?.stop();
-  await server?.stop();
-});
-beforeEach(() => {
-  Object.assign(workers.script, usual);
-  workers.calls.length = 0;
-});
+const service = scriptedService();
 
 const input = (rolloutId: string) => ({
   rolloutId,
@@ -39,7 +18,7 @@ const input = (rolloutId: string) => ({
 
 /** Scheduled activities of a rollout's history. */
 async function eventsOf(rolloutId: string): Promise<string[]> {
-  const history = await keepHistory(client, rolloutId);
+  const history = await keepHistory(service.client, rolloutId);
   return (history.events ?? []).flatMap((event) =>
     event.activityTaskScheduledEventAttributes
       ? [
@@ -50,7 +29,7 @@ async function eventsOf(rolloutId: string): Promise<string[]> {
 }
 
 test('three stages on three queues, and the record is returned', async () => {
-  const result = await client.execute(input('completed'));
+  const result = await service.client.execute(input('completed'));
   assert.equal(result.outcome, 'completed');
   assert.deepEqual(result.reward, { total: 0.5, parts: { correct: 0.5 } });
   assert.deepEqual(await eventsOf('completed'), [
@@ -58,7 +37,7 @@ test('three stages on three queues, and the record is returned', async () => {
     'run@rollouts-run-host-a',
     'evaluate@rollouts-eval',
   ]);
-  const { typedSearchAttributes: attributes } = await client.temporal.workflow
+  const { typedSearchAttributes: attributes } = await service.client.temporal.workflow
     .getHandle('completed')
     .describe();
   assert.equal(attributes.get(SEARCH_ATTRIBUTES.taskKind), 'math');
@@ -72,16 +51,16 @@ test('three stages on three queues, and the record is returned', async () => {
 });
 
 test('the same id is one rollout, however often it is started', async () => {
-  const results = await Promise.all([1, 2, 3].map(() => client.execute(input('same-id'))));
+  const results = await Promise.all([1, 2, 3].map(() => service.client.execute(input('same-id'))));
   assert.equal(new Set(results.map((result) => result.workflowRunId)).size, 1);
-  assert.equal((await client.execute(input('same-id'))).workflowRunId, results[0]?.workflowRunId);
-  assert.deepEqual(workers.calls, ['init', 'run', 'evaluate']);
+  assert.equal((await service.client.execute(input('same-id'))).workflowRunId, results[0]?.workflowRunId);
+  assert.deepEqual(service.workers.calls, ['init', 'run', 'evaluate']);
 });
 
 test('what may come back is tried again in the same sandbox, and recorded', async () => {
   let tries = 0;
-  workers.script.run = async () => (++tries < 3 ? fail('LlmUnreachable', 'down') : report);
-  const result = await client.execute(input('stage-retry'));
+  service.workers.script.run = async () => (++tries < 3 ? fail('LlmUnreachable', 'down') : report);
+  const result = await service.client.execute(input('stage-retry'));
   assert.equal(result.outcome, 'completed');
   assert.equal(result.attempt, 1);
   assert.deepEqual(
@@ -92,27 +71,27 @@ test('what may come back is tried again in the same sandbox, and recorded', asyn
     ],
   );
   await eventsOf('stage-retry');
-  assert.deepEqual(workers.calls, ['init', 'run', 'run', 'run', 'evaluate']);
+  assert.deepEqual(service.workers.calls, ['init', 'run', 'run', 'run', 'evaluate']);
 });
 
 test('a lost sandbox is a new attempt from init', async () => {
   const attempts: number[] = [];
-  workers.script.run = async ({ attempt }) => {
+  service.workers.script.run = async ({ attempt }) => {
     attempts.push(attempt);
     return attempt === 1 ? fail('SandboxLost') : report;
   };
-  const result = await client.execute(input('new-attempt'));
+  const result = await service.client.execute(input('new-attempt'));
   assert.equal(result.outcome, 'completed');
   assert.equal(result.attempt, 2);
   assert.deepEqual(attempts, [1, 2]);
   await eventsOf('new-attempt');
-  assert.deepEqual(workers.calls, ['init', 'run', 'release', 'init', 'run', 'evaluate']);
+  assert.deepEqual(service.workers.calls, ['init', 'run', 'release', 'init', 'run', 'evaluate']);
 });
 
 test('a host whose queue nobody takes from is lost, and the rollout begins again elsewhere', async () => {
-  workers.script.init = async ({ attempt }) =>
+  service.workers.script.init = async ({ attempt }) =>
     attempt === 1 ? { ...placement, host: 'gone', runQueue: 'rollouts-run-gone' } : placement;
-  const result = await client.execute(input('host-lost'));
+  const result = await service.client.execute(input('host-lost'));
   assert.equal(result.outcome, 'completed');
   assert.deepEqual(
     result.retried.map(({ type }) => type),
@@ -122,8 +101,8 @@ test('a host whose queue nobody takes from is lost, and the rollout begins again
 });
 
 test('what no retry helps fails with the record in the failure, its sandbox released', async () => {
-  workers.script.run = async () => fail('LlmRejected', 'too long');
-  const result = await client.execute(input('failed'));
+  service.workers.script.run = async () => fail('LlmRejected', 'too long');
+  const result = await service.client.execute(input('failed'));
   assert.equal(result.outcome, 'failed');
   assert.equal(result.reward, null);
   assert.deepEqual(
@@ -131,22 +110,22 @@ test('what no retry helps fails with the record in the failure, its sandbox rele
     { type: 'LlmRejected', stage: 'run', cause: 'infrastructure', message: 'too long', attempt: 1 },
   );
   await eventsOf('failed');
-  assert.deepEqual(workers.calls, ['init', 'run', 'release', 'conclude']);
-  await assert.rejects(client.temporal.workflow.getHandle('failed').result(), WorkflowFailedError);
+  assert.deepEqual(service.workers.calls, ['init', 'run', 'release', 'conclude']);
+  await assert.rejects(service.client.temporal.workflow.getHandle('failed').result(), WorkflowFailedError);
 });
 
 test('a grader that crashes is a failure of evaluate, never a reward', async () => {
-  workers.script.evaluate = async () => fail('GraderFailed', 'segfault');
-  const result = await client.execute(input('grader'));
+  service.workers.script.evaluate = async () => fail('GraderFailed', 'segfault');
+  const result = await service.client.execute(input('grader'));
   assert.equal(result.outcome, 'failed');
   assert.equal(result.failure?.stage, 'evaluate');
   assert.equal(result.reward, null);
-  assert.deepEqual(workers.calls, ['init', 'run', 'evaluate', 'evaluate', 'evaluate', 'conclude']);
+  assert.deepEqual(service.workers.calls, ['init', 'run', 'evaluate', 'evaluate', 'evaluate', 'conclude']);
 });
 
 test('a stage that outlives its deadline is named', async () => {
-  workers.script.init = () => untilCancelled();
-  const result = await client.execute({ ...input('deadline'), deadlines: { initSeconds: 1 } });
+  service.workers.script.init = () => untilCancelled();
+  const result = await service.client.execute({ ...input('deadline'), deadlines: { initSeconds: 1 } });
   assert.equal(result.failure?.type, 'StageDeadline');
   assert.equal(result.failure?.stage, 'init');
 });
@@ -157,18 +136,18 @@ test('cancel during run reaches the host at once and returns a receipt', async (
     started = resolve;
   });
   let abort!: () => void;
-  workers.script.run = async () => {
+  service.workers.script.run = async () => {
     started();
     await new Promise<void>((resolve) => {
       abort = resolve;
     });
     return { ...report, ended: 'aborted', cancel: { reason: 'stale', llmAborted: true, turn: 1 } };
   };
-  workers.script.abort = async () => abort();
-  await client.start(input('cancel-run'));
+  service.workers.script.abort = async () => abort();
+  await service.client.start(input('cancel-run'));
   await running;
-  await client.cancel('cancel-run', 'stale');
-  const result = await client.result('cancel-run');
+  await service.client.cancel('cancel-run', 'stale');
+  const result = await service.client.result('cancel-run');
   assert.equal(result.outcome, 'cancelled');
   const { ms, ...receipt } = result.cancel ?? { ms: -1 };
   assert.ok(ms >= 0);
@@ -181,7 +160,7 @@ test('cancel during run reaches the host at once and returns a receipt', async (
     sandboxReleased: true,
   });
   await eventsOf('cancel-run');
-  assert.deepEqual(workers.calls, ['init', 'run', 'abort', 'conclude']);
+  assert.deepEqual(service.workers.calls, ['init', 'run', 'abort', 'conclude']);
 });
 
 test('Temporal’s own cancel takes the same path, in any stage', async () => {
@@ -190,17 +169,17 @@ test('Temporal’s own cancel takes the same path, in any stage', async () => {
     const running = new Promise<void>((resolve) => {
       started = resolve;
     });
-    Object.assign(workers.script, usual, {
+    Object.assign(service.workers.script, usual, {
       [stage]: () => {
         started();
         return untilCancelled();
       },
     });
     const id = `cancel-${stage}`;
-    await client.start(input(id));
+    await service.client.start(input(id));
     await running;
-    await client.temporal.workflow.getHandle(id).cancel();
-    const result = await client.result(id);
+    await service.client.temporal.workflow.getHandle(id).cancel();
+    const result = await service.client.result(id);
     assert.equal(result.outcome, 'cancelled', stage);
     assert.equal(result.cancel?.reason, 'user');
     assert.equal(result.cancel?.stage, stage);
@@ -211,51 +190,54 @@ test('Temporal’s own cancel takes the same path, in any stage', async () => {
 });
 
 test('cancel while the run waits for a worker releases the sandbox', async () => {
-  workers.script.init = async () => ({ ...placement, runQueue: 'rollouts-run-nobody' });
-  await client.start({ ...input('cancel-queued'), hostLostSeconds: 600 });
-  await until(async () => (await client.status('cancel-queued')).stage === 'run');
-  await client.cancel('cancel-queued', 'batchComplete');
-  const result = await client.result('cancel-queued');
+  service.workers.script.init = async () => ({ ...placement, runQueue: 'rollouts-run-nobody' });
+  await service.client.start({ ...input('cancel-queued'), hostLostSeconds: 600 });
+  await until(async () => (await service.client.status('cancel-queued')).stage === 'run');
+  await service.client.cancel('cancel-queued', 'batchComplete');
+  const result = await service.client.result('cancel-queued');
   assert.equal(result.outcome, 'cancelled');
   assert.equal(result.cancel?.sandboxReleased, true);
   assert.equal(result.cancel?.processesKilled, 4);
 });
 
 test('a rollout that was terminated from outside is told as failed, and a batch goes on', async () => {
-  workers.script.run = () => untilCancelled();
-  await client.start(input('terminated'));
-  await until(async () => workers.calls.includes('run'));
-  await client.temporal.workflow.getHandle('terminated').terminate('by a person');
-  const result = await client.result('terminated');
+  service.workers.script.run = () => untilCancelled();
+  await service.client.start(input('terminated'));
+  await until(async () => service.workers.calls.includes('run'));
+  await service.client.temporal.workflow.getHandle('terminated').terminate('by a person');
+  const result = await service.client.result('terminated');
   assert.equal(result.outcome, 'failed');
   assert.equal(result.failure?.type, 'Terminated');
   assert.match(result.failure?.message ?? '', /by a person/);
   assert.equal(result.taskId, 'task-1');
-  assert.equal(await client.isOpen('terminated'), false);
+  assert.equal(await service.client.isOpen('terminated'), false);
 });
 
 test('a request too large for Temporal is refused before it is sent', async () => {
   const task = { handler: 'math', id: 'large', data: { question: 'x'.repeat(2 ** 21), answer: '1' } };
-  await assert.rejects(client.start({ rolloutId: 'large', task }), /task\.data: the request has \d+ bytes/);
+  await assert.rejects(
+    service.client.start({ rolloutId: 'large', task }),
+    /task\.data: the request has \d+ bytes/,
+  );
 });
 
 test('a malformed cancel signal changes nothing; a second cancel neither', async () => {
   let finish!: () => void;
-  workers.script.run = async () => {
+  service.workers.script.run = async () => {
     await new Promise<void>((resolve) => {
       finish = resolve;
     });
     return report;
   };
-  await client.start(input('malformed'));
-  const handle = client.temporal.workflow.getHandle('malformed');
+  await service.client.start(input('malformed'));
+  const handle = service.client.temporal.workflow.getHandle('malformed');
   await until(async () => finish !== undefined);
   for (const payload of [undefined, null, 'user', { reason: 'because' }, { reason: 1 }, []]) {
     await handle.signal('cancel', payload);
   }
-  assert.equal((await client.status('malformed')).cancelRequested, null);
+  assert.equal((await service.client.status('malformed')).cancelRequested, null);
   finish();
-  assert.equal((await client.result('malformed')).outcome, 'completed');
+  assert.equal((await service.client.result('malformed')).outcome, 'completed');
 });
 
 test('a request that makes no sense is refused with the field’s name', async () => {
@@ -265,7 +247,7 @@ test('a request that makes no sense is refused with the field’s name', async (
     [{ rolloutId: 'a b' }, /rolloutId/],
     [{ sampling: { temperature: -1 } }, /sampling\.temperature/],
   ] as const) {
-    await assert.rejects(client.start({ ...input('bad'), ...patch }), (error: Error) => {
+    await assert.rejects(service.client.start({ ...input('bad'), ...patch }), (error: Error) => {
       assert.match(error.message, field);
       return true;
     });

@@ -1,49 +1,28 @@
 import assert from 'node:assert/strict';
-import { after, before, beforeEach, test } from 'node:test';
+import { test } from 'node:test';
 import { Context } from '@temporalio/activity';
 import { ApplicationFailure } from '@temporalio/common';
-import { RolloutClient } from '../../client/rollout-client.ts';
-import { loadConfig } from '../../config/load.ts';
 import { PAUSE, RESUME, STAGE_STARTED_SIGNAL } from '../../contracts/signals.ts';
 import type { RunInput, RunReport } from '../../contracts/stages.ts';
-import { startTestServer, type TestServer } from '../support/temporal.ts';
 import { gate, keepHistory } from './kept.ts';
-import { report, startScriptedWorkers, usual } from './scripted.ts';
+import { report, usual } from './scripted.ts';
+import { scriptedService } from './scripted-service.ts';
 
-let server: TestServer;
-let workers: Awaited<ReturnType<typeof startScriptedWorkers>>;
-let client: RolloutClient;
-
-before(async () => {
-  server = await startTestServer();
-  workers = await startScriptedWorkers(server.address);
-  client = await RolloutClient.connect(
-    loadConfig({ env: {}, flags: { temporal: { address: server.address } } }),
-  );
-});
-after(async () => {
-  await client?.close();
-  await workers?.stop();
-  await server?.stop();
-});
-beforeEach(() => {
-  Object.assign(workers.script, usual);
-  workers.calls.length = 0;
-});
+const service = scriptedService();
 
 const input = (rolloutId: string) => ({
   rolloutId,
   task: { handler: 'math', id: 'task-1', data: { question: 'q', answer: '1' } },
   attempts: { rollout: 2, stage: 3 },
 });
-const handleOf = (rolloutId: string) => client.temporal.workflow.getHandle(rolloutId);
+const handleOf = (rolloutId: string) => service.client.temporal.workflow.getHandle(rolloutId);
 
 /** A run stage whose entries end as its sandbox host is told; the last one as usual. */
 function scriptEntries() {
   const entries: RunInput[] = [];
   const begun = [gate(), gate(), gate()];
   let end!: (report: RunReport) => void;
-  workers.script.run = async (given) => {
+  service.workers.script.run = async (given) => {
     const mine = new Promise<RunReport>((resolve) => {
       end = resolve;
     });
@@ -51,8 +30,8 @@ function scriptEntries() {
     begun[entries.length - 1]?.open();
     return mine;
   };
-  workers.script.pause = async () => end({ ...report, ended: 'paused', turns: 1, ms: 250 });
-  workers.script.abort = async ({ reason }) =>
+  service.workers.script.pause = async () => end({ ...report, ended: 'paused', turns: 1, ms: 250 });
+  service.workers.script.abort = async ({ reason }) =>
     reason === 'runDeadline'
       ? end({ ...report, ended: 'deadline' })
       : end({ ...report, ended: 'aborted', cancel: { reason, llmAborted: false, turn: 1 } });
@@ -65,18 +44,30 @@ function scriptEntries() {
 
 test('a paused rollout holds no slot, and goes on in the same sandbox with the time it had left', async () => {
   const { entries, begun, end } = scriptEntries();
-  await client.start(input('pause-run'));
+  await service.client.start(input('pause-run'));
   await begun(1);
-  const paused = await client.pause('pause-run');
+  const paused = await service.client.pause('pause-run');
   assert.equal(paused?.stage, 'paused');
   assert.equal(paused?.pauseRequested, true);
-  assert.equal((await client.pause('pause-run'))?.stage, 'paused', 'pausing a paused one is harmless');
-  assert.deepEqual(workers.calls, ['init', 'run', 'pause'], 'the run stage has ended, the sandbox is kept');
-  await client.resume('pause-run');
+  assert.equal(
+    (await service.client.pause('pause-run'))?.stage,
+    'paused',
+    'pausing a paused one is harmless',
+  );
+  assert.deepEqual(
+    service.workers.calls,
+    ['init', 'run', 'pause'],
+    'the run stage has ended, the sandbox is kept',
+  );
+  await service.client.resume('pause-run');
   await begun(2);
-  assert.equal((await client.resume('pause-run'))?.stage, 'run', 'resuming a running one is harmless');
+  assert.equal(
+    (await service.client.resume('pause-run'))?.stage,
+    'run',
+    'resuming a running one is harmless',
+  );
   end();
-  const result = await client.result('pause-run');
+  const result = await service.client.result('pause-run');
   assert.equal(result.outcome, 'completed');
   assert.deepEqual(
     entries.map(({ entry, remainingMs, placement }) => [entry, remainingMs, placement.sandboxId]),
@@ -86,78 +77,78 @@ test('a paused rollout holds no slot, and goes on in the same sandbox with the t
     ],
   );
   assert.ok((result.timings.pausedMs ?? 0) > 0);
-  assert.equal(await client.pause('pause-run'), null, 'one that has ended says so');
-  assert.equal(await client.resume('pause-run'), null);
-  await keepHistory(client, 'pause-run');
+  assert.equal(await service.client.pause('pause-run'), null, 'one that has ended says so');
+  assert.equal(await service.client.resume('pause-run'), null);
+  await keepHistory(service.client, 'pause-run');
 });
 
 test('as signals, pause and resume are harmless in any order and number, also on one that has ended', async () => {
   const { begun, end } = scriptEntries();
-  await client.start(input('signals'));
+  await service.client.start(input('signals'));
   await begun(1);
   for (const signal of [RESUME, RESUME, PAUSE, PAUSE, RESUME, PAUSE, RESUME]) {
     await handleOf('signals').signal(signal);
   }
   await begun(2);
   end();
-  assert.equal((await client.result('signals')).outcome, 'completed');
+  assert.equal((await service.client.result('signals')).outcome, 'completed');
 });
 
 test('a pause before the run keeps the rollout from it, wherever it is', async () => {
   const inInit = gate();
   const goOn = gate();
-  workers.script.init = async (given) => {
+  service.workers.script.init = async (given) => {
     inInit.open();
     await goOn.passed;
     return usual.init(given);
   };
-  await client.start(input('pause-init'));
+  await service.client.start(input('pause-init'));
   await inInit.passed;
-  const answer = client.pause('pause-init');
+  const answer = service.client.pause('pause-init');
   goOn.open();
   assert.equal((await answer)?.stage, 'paused');
-  assert.deepEqual(workers.calls, ['init']);
-  await client.resume('pause-init');
-  assert.equal((await client.result('pause-init')).outcome, 'completed');
-  await keepHistory(client, 'pause-init');
+  assert.deepEqual(service.workers.calls, ['init']);
+  await service.client.resume('pause-init');
+  assert.equal((await service.client.result('pause-init')).outcome, 'completed');
+  await keepHistory(service.client, 'pause-init');
 });
 
 test('cancelled while paused, it leaves no sandbox', async () => {
   const { begun } = scriptEntries();
-  await client.start(input('cancel-paused'));
+  await service.client.start(input('cancel-paused'));
   await begun(1);
-  await client.pause('cancel-paused');
-  await client.cancel('cancel-paused', 'superseded');
-  const result = await client.result('cancel-paused');
+  await service.client.pause('cancel-paused');
+  await service.client.cancel('cancel-paused', 'superseded');
+  const result = await service.client.result('cancel-paused');
   assert.equal(result.outcome, 'cancelled');
   assert.deepEqual(
     [result.cancel?.reason, result.cancel?.stage, result.cancel?.turn, result.cancel?.processesKilled],
     ['superseded', 'paused', 1, 4],
   );
-  assert.deepEqual(workers.calls, ['init', 'run', 'pause', 'release', 'conclude']);
-  await keepHistory(client, 'cancel-paused');
+  assert.deepEqual(service.workers.calls, ['init', 'run', 'pause', 'release', 'conclude']);
+  await keepHistory(service.client, 'cancel-paused');
 });
 
 test('the run deadline counts from the word of the worker, stops the agent, and what exists is graded', async () => {
   const { begun, entries } = scriptEntries();
-  await client.start({ ...input('run-deadline'), deadlines: { runSeconds: 10 } });
+  await service.client.start({ ...input('run-deadline'), deadlines: { runSeconds: 10 } });
   await begun(1);
   // Words of an entry that is not there, and no words at all, start no clock.
   for (const nonsense of [{ attempt: 1, entry: 7, elapsedMs: 9_999 }, {}, null, 'x']) {
     await handleOf('run-deadline').signal(STAGE_STARTED_SIGNAL, nonsense);
   }
   await handleOf('run-deadline').signal(STAGE_STARTED_SIGNAL, { attempt: 1, entry: 1, elapsedMs: 9_900 });
-  const result = await client.result('run-deadline');
+  const result = await service.client.result('run-deadline');
   assert.equal(result.outcome, 'completed', 'as the scripted grader says');
-  assert.deepEqual(workers.calls, ['init', 'run', 'abort', 'evaluate']);
+  assert.deepEqual(service.workers.calls, ['init', 'run', 'abort', 'evaluate']);
   assert.equal(entries.length, 1);
-  await keepHistory(client, 'run-deadline');
+  await keepHistory(service.client, 'run-deadline');
 });
 
 test('the clock of a lost worker stops at its last heartbeat', async () => {
   const entries: RunInput[] = [];
   const over = gate();
-  workers.script.run = async (given) => {
+  service.workers.script.run = async (given) => {
     entries.push(given);
     if (entries.length === 1) {
       Context.current().heartbeat({ turn: 3, tokens: 100, ms: 1234 });
@@ -165,7 +156,7 @@ test('the clock of a lost worker stops at its last heartbeat', async () => {
     }
     return report;
   };
-  const result = await client.execute({ ...input('lost-worker'), heartbeatTimeoutSeconds: 1 });
+  const result = await service.client.execute({ ...input('lost-worker'), heartbeatTimeoutSeconds: 1 });
   assert.deepEqual(
     result.retried.map(({ type, stage }) => [type, stage]),
     [['WorkerLost', 'run']],
@@ -178,17 +169,17 @@ test('the clock of a lost worker stops at its last heartbeat', async () => {
     ],
   );
   over.open();
-  await keepHistory(client, 'lost-worker');
+  await keepHistory(service.client, 'lost-worker');
 });
 
 test('a deploy is no failure: the next worker goes on at once', async () => {
   let entries = 0;
-  workers.script.run = async () => (++entries < 6 ? { ...report, ended: 'shutdown' } : report);
-  const result = await client.execute(input('deploys'));
+  service.workers.script.run = async () => (++entries < 6 ? { ...report, ended: 'shutdown' } : report);
+  const result = await service.client.execute(input('deploys'));
   assert.equal(result.outcome, 'completed');
   assert.deepEqual(result.retried, []);
   assert.equal(entries, 6);
-  await keepHistory(client, 'deploys');
+  await keepHistory(service.client, 'deploys');
 });
 
 test('failures between which turns were made do not add up', async () => {
@@ -197,28 +188,28 @@ test('failures between which turns were made do not add up', async () => {
     const details = [{ turn, tokens: 0, ms: 10 }];
     throw ApplicationFailure.create({ type: 'LlmUnreachable', message: 'down', nonRetryable: true, details });
   };
-  workers.script.run = async () => (++tries <= 4 ? down(tries) : report);
-  assert.equal((await client.execute(input('progress'))).outcome, 'completed');
+  service.workers.script.run = async () => (++tries <= 4 ? down(tries) : report);
+  assert.equal((await service.client.execute(input('progress'))).outcome, 'completed');
   tries = -100;
-  workers.script.run = async () => (++tries <= 4 ? down(1) : report);
-  const stuck = await client.execute({ ...input('no-progress'), attempts: { rollout: 2, stage: 2 } });
+  service.workers.script.run = async () => (++tries <= 4 ? down(1) : report);
+  const stuck = await service.client.execute({ ...input('no-progress'), attempts: { rollout: 2, stage: 2 } });
   assert.equal(stuck.failure?.type, 'LlmUnreachable');
 });
 
 test('the deadline of the whole ends a rollout wherever it is, and says so', async () => {
   const { begun } = scriptEntries();
-  await client.start({ ...input('total'), deadlines: { totalSeconds: 2 } });
+  await service.client.start({ ...input('total'), deadlines: { totalSeconds: 2 } });
   await begun(1);
-  await client.pause('total');
-  const result = await client.result('total');
+  await service.client.pause('total');
+  const result = await service.client.result('total');
   assert.equal(result.outcome, 'cancelled');
   assert.deepEqual([result.cancel?.reason, result.cancel?.stage], ['deadline', 'paused']);
-  await keepHistory(client, 'total');
+  await keepHistory(service.client, 'total');
 });
 
 test('an update with a malformed payload is refused with the field’s name, a right one is answered', async () => {
   const { begun } = scriptEntries();
-  await client.start(input('update'));
+  await service.client.start(input('update'));
   await begun(1);
   await assert.rejects(
     handleOf('update').executeUpdate('cancel', { args: [{ reason: 'bored' }] }),
@@ -226,7 +217,7 @@ test('an update with a malformed payload is refused with the field’s name, a r
   );
   const answer = await handleOf('update').executeUpdate('cancel', { args: [{ reason: 'shutdown' }] });
   assert.deepEqual((answer as { cancelRequested: string }).cancelRequested, 'shutdown');
-  assert.equal((await client.result('update')).cancel?.reason, 'shutdown');
+  assert.equal((await service.client.result('update')).cancel?.reason, 'shutdown');
 });
 
 test('no deadline or limit can be nothing or less', async () => {
@@ -235,7 +226,7 @@ test('no deadline or limit can be nothing or less', async () => {
     ['deadlines.runSeconds', { deadlines: { runSeconds: -1 } }],
     ['limits.maxTurns', { limits: { maxTurns: -1 } }],
   ] as const) {
-    await assert.rejects(client.start({ ...input('nothing'), ...value }), (error: Error) =>
+    await assert.rejects(service.client.start({ ...input('nothing'), ...value }), (error: Error) =>
       error.message.includes(field),
     );
   }
