@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { withOwnKeyring } from '../config/keyring.ts';
+import { withNothingInherited } from '../config/inherited.ts';
 import { type Config, loadConfig } from '../config/load.ts';
 import { loadTools } from '../config/tools.ts';
 import { FAILURES, messageOf, RolloutError } from '../contracts/failures.ts';
@@ -177,7 +177,7 @@ export async function main(argv: readonly string[]): Promise<number> {
   ).option('--roles <list>', 'of workflow,init,run,eval; all if absent');
   add('host', 'run the sandbox host of this machine', (_config, _output, _args, flags) =>
     runEntry('../workers/sandbox-host/main.ts', [], flags, (argv) =>
-      withOwnKeyring(loadTools().python, argv),
+      withNothingInherited(loadTools().python, argv),
     ),
   );
 

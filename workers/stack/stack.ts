@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { Client } from '@temporalio/client';
 import { startEmbeddedLlm } from '../../activities/llm/embedded/server.ts';
 import { removeEndpoints, writeEndpoints } from '../../config/endpoints.ts';
-import { withOwnKeyring } from '../../config/keyring.ts';
+import { withNothingInherited } from '../../config/inherited.ts';
 import { type Config, loadConfig } from '../../config/load.ts';
 import { environmentName, valueAt } from '../../config/names.ts';
 import { startTimeOf } from '../../config/process-identity.ts';
@@ -101,7 +101,7 @@ class Parts {
       state: { folder: this.config.derived.stateFolder },
     });
     await this.startNode('sandbox-host', 'workers/sandbox-host/main.ts', env, (argv) =>
-      withOwnKeyring(this.tools.python, argv),
+      withNothingInherited(this.tools.python, argv),
     );
     await this.startNode('worker', 'workers/main.ts', env);
     return { ...temporal, env };

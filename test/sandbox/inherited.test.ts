@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import test from 'node:test';
 import { promisify } from 'node:util';
-import { withOwnKeyring } from '../../config/keyring.ts';
+import { withNothingInherited } from '../../config/inherited.ts';
 import { loadTools } from '../../config/tools.ts';
 import { BACKENDS } from './support.ts';
 
@@ -15,10 +15,11 @@ add, keyctl = (248, 250) if x86 else (217, 219)
 session = ctypes.c_int(-3)
 `;
 
-/** Becomes its arguments in a session that has a key. */
+/** Becomes its arguments in a session that has a key, with a folder open. */
 const WITH_KEY = `${CALLS}
 libc.syscall(keyctl, 1, None)
 secret = b'of the host'
+os.dup2(os.open('/', os.O_RDONLY), 77, inheritable=True)
 libc.syscall(add, b'user', b'name-of-a-key', secret, ctypes.c_size_t(len(secret)), session)
 os.execv(sys.argv[1], sys.argv[1:])`;
 
@@ -34,17 +35,19 @@ print('end')`;
 
 /** A host with one sandbox, which prints what a program and a shell in it print. */
 const HOST = `
+import { existsSync } from 'node:fs';
 import { Box, startHost } from './test/sandbox/support.ts';
 const [backend, script] = process.argv.slice(1);
 const ends = [];
 const { client } = await startHost({ after: (end) => ends.unshift(end) }, backend);
 const box = await Box.create(client);
 console.log((await box.exec(['python3', '-c', script])).stdout.text);
+console.log('77:' + existsSync('/proc/self/fd/77'));
 console.log((await box.bash("python3 -c '" + script.replaceAll("'", "'\\\\''") + "'")).output.text);
 await client.release(box.info.sandboxId);
 for (const end of ends) await end();`;
 
-test("what runs in a sandbox holds no key of the host's session", async () => {
+test('what runs in a sandbox holds no key and no open file of those who started the host', async () => {
   const { python } = loadTools();
   const run = async (backend: string, wrapped: (argv: string[]) => string[]): Promise<string> => {
     const tsx = ['--import', 'tsx', '--input-type=module', '-e', HOST, backend, KEYS];
@@ -52,10 +55,13 @@ test("what runs in a sandbox holds no key of the host's session", async () => {
     return (await promisify(execFile)(python, argv)).stdout;
   };
   for (const backend of BACKENDS.filter((name) => name !== 'process')) {
-    const own = await run(backend, (argv) => withOwnKeyring(python, argv));
+    const own = await run(backend, (argv) => withNothingInherited(python, argv));
     assert.equal(own.match(/^end$/gm)?.length, 2, own);
     assert.doesNotMatch(own, /name-of-a-key/);
+    assert.match(own, /^77:false$/m);
   }
   // The test would see it.
-  assert.equal((await run('bubblewrap', (argv) => argv)).match(/name-of-a-key/g)?.length, 2);
+  const inherited = await run('bubblewrap', (argv) => argv);
+  assert.equal(inherited.match(/name-of-a-key/g)?.length, 2);
+  assert.match(inherited, /^77:true$/m);
 });
