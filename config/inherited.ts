@@ -1,7 +1,8 @@
 /**
- * Closes what whoever started this process left open, but standard streams and Node's channel to its parent: a program
- * that enters a sandbox has it for a moment there, and a folder of the host leads to all others. Then gives this process a session keyring of its own by keyctl(2), KEYCTL_JOIN_SESSION_KEYRING, whose number is that of
- * its machine, then becomes the program. A kernel without keys (ENOSYS, 38) needs nothing of it.
+ * Closes what whoever started this process left open, but for standard streams and Node's channel to its parent: a
+ * program on its way into a sandbox has it there for a moment, and a folder of the host leads to all others. Then gives
+ * this process a session keyring of its own by keyctl(2), KEYCTL_JOIN_SESSION_KEYRING, whose number is that of its
+ * machine, and becomes the program. A kernel without keys (ENOSYS, 38) needs none.
  */
 const SCRIPT = `
 import ctypes, os, sys
@@ -17,8 +18,8 @@ if libc.syscall(call, 1, None) < 0 and ctypes.get_errno() != 38:
 os.execv(sys.argv[1], sys.argv[1:])`;
 
 /**
- * The argv that runs `argv` without open files and without the keys of the session that it is started in. Those (of Kerberos, of encrypted
- * file systems) go to whatever a process starts, through all namespaces, and whoever has them may read them.
+ * The argv that runs `argv` without the open files and the keys of the session that it is started in. Keys (of
+ * Kerberos, of encrypted file systems) go to whatever a process starts, through all namespaces, to be read.
  */
 export function withNothingInherited(python: string, argv: readonly string[]): [string, ...string[]] {
   return [python, '-I', '-S', '-c', SCRIPT, ...argv];
