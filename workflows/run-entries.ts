@@ -56,7 +56,8 @@ export class RunEntries {
       const position = lastPositionOf(error);
       if (position) this.position = position;
       this.lastWorkerDied = isHeartbeatTimeout(error);
-      this.count(position?.ms);
+      // One that died before its first heartbeat has worked for a moment at most.
+      this.count(position?.ms ?? (this.lastWorkerDied ? 0 : undefined));
       throw error;
     } finally {
       this.open = false;
