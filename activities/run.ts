@@ -29,7 +29,7 @@ const TOOL_GRACE_SECONDS = 60;
 /** Seconds that a handler may take to take the outcome from a finished run. */
 const OUTCOME_SECONDS = 60;
 /** Milliseconds of work after which the workflow is told of it: each signal costs it a task of its own. */
-const ANNOUNCE_AFTER_MS = 1000;
+const ANNOUNCE_AFTER_MS = 5000;
 
 /** Gives a rollout a server to sample from. */
 export interface PolicySource {

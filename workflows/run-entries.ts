@@ -56,7 +56,7 @@ export class RunEntries {
       const position = lastPositionOf(error);
       if (position) this.position = position;
       this.lastWorkerDied = isHeartbeatTimeout(error);
-      // One that died before its first heartbeat has worked for a moment at most.
+      // One that died before its first heartbeat has worked for seconds at most.
       this.count(position?.ms ?? (this.lastWorkerDied ? 0 : undefined));
       throw error;
     } finally {
