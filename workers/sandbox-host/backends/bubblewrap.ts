@@ -108,6 +108,9 @@ export class BubblewrapBackend implements Backend {
       ...['--remount-ro', '/dev'], // or what is made there would count nowhere
       ...shown.flatMap(([, target, how], index) => [how, places[index] as string, target]),
       ...['--remount-ro', '/', '--clearenv', '--hostname', 'sandbox', '--chdir', '/'],
+      // Worth nothing in a user namespace, but nobody may trace a process that has more than he: an agent that
+      // could end the first one would get another attempt for a bad one.
+      ...['--cap-add', 'CAP_WAKE_ALARM'],
       ...['--', ...FIRST_PROCESS],
     ];
     const [file, argv, env] = this.command(args, sources, { [SANDBOX_VARIABLE]: creation.sandboxId });
