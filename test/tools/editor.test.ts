@@ -167,7 +167,7 @@ test('the editor', async (t) => {
     for (const path of [
       '/etc/passwd',
       '/proc/self/environ',
-      '/proc/1/root/etc/passwd',
+      '/proc/self/root/etc/passwd',
       '../tmp/secret',
       'real/../../tmp/secret',
       '/workspace/../tmp/secret',
@@ -188,6 +188,8 @@ test('the editor', async (t) => {
       await refused('view', 'passwd'),
       /passwd lies outside the workspace \(it leads to \/etc\/passwd\)/,
     );
+    // The first process's view cannot even be looked into to see where it leads.
+    assert.match(await refused('view', '/proc/1/root/etc/passwd'), /Permission denied/);
     assert.match(await refused('view', 'loop'), /loop: /);
     assert.match(await refused('view', ''), /path is empty/);
     assert.equal(await bench.sh('cat /tmp/secret; ls /tmp'), 'secret\nsecret\nworkspace-not\n');
