@@ -24,7 +24,9 @@ async function signalRest(input: SignalRestInput): Promise<{ signalled: number }
   const context = Context.current();
   const { client } = context;
   const told = new Set(input.aborted);
-  const { rolloutIds, batchId, groupId } = input.selection;
+  const { rolloutIds, batchId, groupId, belowVersion } = input.selection;
+  // Which rollouts have sampled under a policy version only hosts know, and they have stopped those.
+  if (belowVersion !== undefined) return { signalled: 0 };
   let signalled = 0;
   const tell = async (ids: readonly string[]) => {
     const rest = ids.filter((id) => !told.has(id));
@@ -39,22 +41,24 @@ async function signalRest(input: SignalRestInput): Promise<{ signalled: number }
     await Promise.all(Array.from({ length: SIGNALS_AT_ONCE }, worker));
     return rest.length;
   };
-  if (rolloutIds) {
-    await tell(rolloutIds);
-  } else if (batchId !== undefined || groupId !== undefined) {
+  if (batchId === undefined && groupId === undefined) {
+    await tell(rolloutIds ?? []);
+  } else {
+    const named = rolloutIds && new Set(rolloutIds);
     const query = `${visibilityQuery({
       ...(batchId === undefined ? {} : { batchId }),
       ...(groupId === undefined ? {} : { groupId }),
     })} AND ExecutionStatus = 'Running'`;
     for (let quiet = 0; quiet < QUIET_ROUNDS; ) {
       const listed: string[] = [];
-      for await (const { workflowId } of client.workflow.list({ query })) listed.push(workflowId);
+      for await (const { workflowId } of client.workflow.list({ query })) {
+        if (!named || named.has(workflowId)) listed.push(workflowId);
+      }
       quiet = (await tell(listed)) === 0 ? quiet + 1 : 0;
       context.heartbeat({ signalled });
       if (quiet < QUIET_ROUNDS) await delay(ROUND_MS, undefined, { signal: context.cancellationSignal });
     }
   }
-  // Of a policy version, only hosts know which rollouts have sampled under it.
   return { signalled };
 }
 

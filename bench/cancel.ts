@@ -19,8 +19,8 @@ const LOOK_MS = 5;
 
 /**
  * Cancels among rollouts that all wait for the model in the middle of a stream, in real sandboxes: one at a time
- * (`one_…`), then all that are left by one call. From the call to the sandbox's end, folder included, and to the
- * close of the request at the LLM server.
+ * (`one_…`), then all that are left by one call. From the call to the death of the sandbox's last process, and to
+ * the close of the request at the LLM server.
  */
 export async function benchCancel({ n, say }: BenchOptions): Promise<BenchResult> {
   const open = n ?? OPEN;
@@ -38,7 +38,7 @@ export async function benchCancel({ n, say }: BenchOptions): Promise<BenchResult
     say(`starting ${open} rollouts`);
     for (const id of ids) await cluster.client.start(request(id));
     await until(() => llm.served.length === open);
-    await delay(3000); // signals of stages that began are handled by then
+    await delay(8000); // signals of stages that began are handled by then
 
     const one: number[] = [];
     const oneLlm: number[] = [];

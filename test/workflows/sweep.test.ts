@@ -70,6 +70,28 @@ test('a batch is ended by its name, rollouts that are not listed yet included', 
   assert.equal(sweep.signalled, 12);
 });
 
+test('every part of a selection must match, for signals as on the hosts', async () => {
+  service.workers.script.init = () => untilCancelled();
+  for (const [id, batch] of [
+    ['narrow-1', 'batch-3'],
+    ['narrow-2', 'batch-3'],
+    ['narrow-3', 'batch-4'],
+  ] as const) {
+    await service.client.start(input(id, batch));
+  }
+  // None of them has sampled anything, so none is older than any version.
+  const stale = await service.client.cancelMany({ batchId: 'batch-3', belowVersion: 5 }, 'stale');
+  assert.deepEqual([stale.aborted, stale.signalled], [0, 0]);
+  const both = { rolloutIds: ['narrow-1', 'narrow-3'], batchId: 'batch-3' };
+  assert.equal((await service.client.cancelMany(both, 'superseded')).signalled, 1);
+  assert.equal((await service.client.result('narrow-1')).cancel?.reason, 'superseded');
+  for (const id of ['narrow-2', 'narrow-3']) {
+    assert.equal((await service.client.status(id)).cancelRequested, null);
+    await service.client.cancel(id);
+    await service.client.result(id);
+  }
+});
+
 test('no sweep is about everything by accident', async () => {
   await assert.rejects(service.client.cancelMany({}), /name rollouts, a batch, a group or a policy version/);
   await assert.rejects(service.client.cancelMany({ belowVersion: -1 }), /belowVersion/);
