@@ -1,15 +1,7 @@
 import path from 'node:path';
 import type { TestContext } from 'node:test';
-import { fileURLToPath } from 'node:url';
 import { Client, Connection } from '@temporalio/client';
-import {
-  bundleWorkflowCode,
-  DefaultLogger,
-  NativeConnection,
-  Runtime,
-  Worker,
-  type WorkerOptions,
-} from '@temporalio/worker';
+import { NativeConnection, Worker, type WorkerOptions } from '@temporalio/worker';
 import { z } from 'zod';
 import { fenced } from '../../activities/agent/parsers/fenced.ts';
 import { makeControlActivities } from '../../activities/control.ts';
@@ -37,6 +29,7 @@ import { startSandboxHost } from '../../workers/sandbox-host/server.ts';
 import { hostOptions, temporaryFolder } from '../sandbox/support.ts';
 import { decode, letterPolicy } from '../support/letters.ts';
 import { startTestServer } from '../support/temporal.ts';
+import { workflowBundle } from '../support/workflows.ts';
 
 /** Turns of every rollout here: each but the last calls the shell once. */
 export const TURNS = 4;
@@ -120,19 +113,9 @@ const QUICK: Omit<WorkerOptions, 'taskQueue'> = {
   shutdownForceTime: '5s',
 };
 
-let bundle: ReturnType<typeof bundleWorkflowCode> | undefined;
-
 /** The real thing in this process but for its LLM: a server, a sandbox host, all stages but run. */
 export async function startService(t: Pick<TestContext, 'after'>, hooks: Hooks = {}) {
-  try {
-    Runtime.install({ logger: new DefaultLogger('ERROR') });
-  } catch {
-    // one runtime per process: another test of this file has installed it
-  }
-  bundle ??= bundleWorkflowCode({
-    workflowsPath: fileURLToPath(new URL('../../workflows/index.ts', import.meta.url)),
-    logger: new DefaultLogger('ERROR'),
-  });
+  const bundle = await workflowBundle();
   const stateDir = temporaryFolder(t);
   const server = await startTestServer();
   const { address } = server;
@@ -149,7 +132,7 @@ export async function startService(t: Pick<TestContext, 'after'>, hooks: Hooks =
   const handlers = countingHandlers(hooks);
   const { evaluate, conclude } = makeEvaluateActivities({ handlers, store, sandboxes });
   const each: WorkerOptions[] = [
-    { taskQueue: WORKFLOW_QUEUE, workflowBundle: await bundle },
+    { taskQueue: WORKFLOW_QUEUE, workflowBundle: bundle },
     { taskQueue: initQueue(), activities: makeInitActivities({ handlers, sandboxes, host: loadTools() }) },
     { taskQueue: evalQueue(), activities: { evaluate } },
     { taskQueue: RECORDS_QUEUE, activities: { conclude } },

@@ -3,7 +3,8 @@ import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { bundleWorkflowCode, DefaultLogger, Runtime, Worker } from '@temporalio/worker';
+import { Worker } from '@temporalio/worker';
+import { workflowBundle } from '../support/workflows.ts';
 
 const HISTORIES = fileURLToPath(new URL('../histories/', import.meta.url));
 
@@ -13,17 +14,13 @@ const HISTORIES = fileURLToPath(new URL('../histories/', import.meta.url));
  * --test test/workflows/rollout.test.ts` writes them.
  */
 test('kept histories replay with the present workflows', async () => {
-  Runtime.install({ logger: new DefaultLogger('ERROR') });
-  const workflowBundle = await bundleWorkflowCode({
-    workflowsPath: fileURLToPath(new URL('../../workflows/index.ts', import.meta.url)),
-    logger: new DefaultLogger('ERROR'),
-  });
+  const bundle = await workflowBundle();
   const files = readdirSync(HISTORIES, { recursive: true, encoding: 'utf8' }).filter((name) =>
     name.endsWith('.json'),
   );
   assert.ok(files.length >= 23, `only ${files.length} histories are kept`);
   for (const file of files) {
     const history = JSON.parse(readFileSync(path.join(HISTORIES, file), 'utf8'));
-    await Worker.runReplayHistory({ workflowBundle }, history, path.basename(file, '.json'));
+    await Worker.runReplayHistory({ workflowBundle: bundle }, history, path.basename(file, '.json'));
   }
 });

@@ -1,6 +1,5 @@
-import { fileURLToPath } from 'node:url';
 import { ApplicationFailure, Context } from '@temporalio/activity';
-import { bundleWorkflowCode, DefaultLogger, NativeConnection, Runtime, Worker } from '@temporalio/worker';
+import { NativeConnection, Worker } from '@temporalio/worker';
 import { makeSweepActivities } from '../../activities/sweep.ts';
 import { TrajectoryStore } from '../../activities/trajectory/store.ts';
 import { type FailureType, helpsInStage } from '../../contracts/failures.ts';
@@ -22,6 +21,7 @@ import type {
   RunActivities,
   RunReport,
 } from '../../contracts/stages.ts';
+import { workflowBundle } from '../support/workflows.ts';
 
 /**
  * Stages that do what a test says: the workflow's decisions are under test here, against a real server. The
@@ -107,8 +107,6 @@ export async function untilCancelled(): Promise<never> {
   }
 }
 
-let bundle: ReturnType<typeof bundleWorkflowCode> | undefined;
-
 /**
  * Runs workers on all queues with a script whose parts a test may replace while they run. What reaches many
  * rollouts through Temporal is the real thing.
@@ -121,15 +119,7 @@ export async function startScriptedWorkers(
   calls: string[];
   stop(): Promise<void>;
 }> {
-  try {
-    Runtime.install({ logger: new DefaultLogger('ERROR') });
-  } catch {
-    // one runtime per process: another test of this file has installed it
-  }
-  bundle ??= bundleWorkflowCode({
-    workflowsPath: fileURLToPath(new URL('../../workflows/index.ts', import.meta.url)),
-    logger: new DefaultLogger('ERROR'),
-  });
+  const bundle = await workflowBundle();
   const connection = await NativeConnection.connect({ address });
   const script: Script = { ...usual };
   const calls: string[] = [];
@@ -143,7 +133,7 @@ export async function startScriptedWorkers(
     shutdownForceTime: '5s' as const,
   };
   const workers = [
-    await Worker.create({ ...shared, taskQueue: WORKFLOW_QUEUE, workflowBundle: await bundle }),
+    await Worker.create({ ...shared, taskQueue: WORKFLOW_QUEUE, workflowBundle: bundle }),
     await Worker.create({ ...shared, taskQueue: initQueue(), activities: { init: called('init') } }),
     await Worker.create({ ...shared, taskQueue: runQueue('host-a'), activities: { run: called('run') } }),
     await Worker.create({
