@@ -149,7 +149,8 @@ while True: os.mkdir('d'); os.chdir('d'); time.sleep(0.0005)"`,
       return false;
     }, 'it to wait for a reader');
     const next = await box.bash('kill %1; wait; echo next');
-    assert.match(next.output.text, /(^|\n)next\n$/);
+    // What was killed may have got only a part of its last line out.
+    assert.equal(next.output.text.slice(-5), 'next\n');
     assert.equal((await box.bash('true')).exitCode, 0);
     assert.equal(find(), undefined);
   });
