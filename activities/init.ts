@@ -41,7 +41,7 @@ export function makeInitActivities({ handlers, sandboxes, host }: InitDependenci
         attempt,
         ...(request.batchId === undefined ? {} : { batchId: request.batchId }),
         ...(request.groupId === undefined ? {} : { groupId: request.groupId }),
-        spec: specFor(handler.sandbox ? handler.sandbox(data) : {}, handler.tools(data), host),
+        spec: specFor(handler.sandbox ? handler.sandbox(data) : {}, handler.tools?.(data) ?? [], host),
       },
       signal,
     );

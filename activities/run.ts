@@ -152,8 +152,8 @@ class Run {
     const policy = await policies.open(request.rolloutId, this.stop.signal);
     try {
       return await new Agent({
-        prompt: checkedPrompt(await this.fromHandler('prompt', () => handler.prompt(data))),
-        tools: await this.fromHandler('tools', () => openTools(handler.tools(data), sandbox)),
+        prompt: checkedPrompt(await this.fromHandler('prompt', () => handler.prompt?.(data))),
+        tools: await this.fromHandler('tools', () => openTools(handler.tools?.(data) ?? [], sandbox)),
         parser,
         policy: this.observed(policy),
         sampling: request.sampling,

@@ -11,12 +11,31 @@ export interface InitContext<T> {
   readonly signal: AbortSignal;
 }
 
+/** The policy as an OpenAI-compatible service inside the sandbox, and the only way out of it. */
+export interface AgentEndpoint {
+  /** Unix socket, as seen inside. */
+  readonly socketPath: string;
+  /**
+   * Base URL (`http://127.0.0.1:<port>/v1`) on the sandbox's own loopback, for clients that know no sockets: a
+   * small forwarder is started inside, which needs a `python3` there. Asked again, it is the same.
+   */
+  baseUrl(): Promise<string>;
+}
+
+/** What `run` may use. */
+export interface RunContext<T> {
+  readonly task: T;
+  readonly sandbox: BoundSandbox;
+  readonly endpoint: AgentEndpoint;
+  readonly signal: AbortSignal;
+}
+
 /** What `outcome` may use: the sandbox as the agent left it, and all that was said. */
 export interface OutcomeContext<T> {
   readonly task: T;
   readonly sandbox: BoundSandbox;
   readonly messages: readonly ChatMessage[];
-  /** What the agent gave to `finish`, else the last thing it said. */
+  /** What the agent gave to `finish` or `run` returned, else the last thing it said. */
   readonly answer: string | null;
 }
 
@@ -49,9 +68,15 @@ export interface AgentHandler<T = unknown> {
   /** What the sandbox must offer; null if nothing is to run in one. Default: the stock sandbox. */
   sandbox?(task: T): Partial<SandboxSpec> | null;
   /** Tools the agent may call. */
-  tools(task: T): (Tool | ToolServer)[];
+  tools?(task: T): (Tool | ToolServer)[];
   /** The opening messages; never the gold answer. */
-  prompt(task: T): Promise<ChatMessage[]>;
+  prompt?(task: T): Promise<ChatMessage[]>;
+  /**
+   * For an agent that brings its own loop, in place of `tools` and `prompt`: starts its program in the sandbox,
+   * waits for its end, and returns its answer. Called anew whenever the run stage is entered again (after a pause
+   * or a lost worker) while the program goes on: `sandbox.shell` with a call id finds what it had started.
+   */
+  run?(context: RunContext<T>): Promise<string | null>;
   /** Prepares the sandbox. Default: nothing to prepare. */
   init?(context: InitContext<T>): Promise<void>;
   /** What the grader needs of the finished run, a few kilobytes of JSON. Default: `{answer}`. */

@@ -12,10 +12,12 @@ export { ipython } from '../tools/ipython.ts';
 export { type McpServer, mcp } from '../tools/mcp.ts';
 export type { Tool, ToolContext, ToolHost, ToolOutcome, ToolServer } from '../tools/tool.ts';
 export {
+  type AgentEndpoint,
   type AgentHandler,
   defineHandler,
   type EvaluateContext,
   type InitContext,
   type OutcomeContext,
+  type RunContext,
 } from './handler.ts';
 export { loadPrompt, parsePrompt } from './prompt-file.ts';

@@ -105,7 +105,8 @@ function missingPart(candidate: unknown): string | undefined {
   const handler = (candidate ?? {}) as Partial<AgentHandler>;
   if (typeof handler.name !== 'string' || handler.name === '') return 'name';
   if (typeof handler.schema?.safeParse !== 'function') return 'schema (a zod schema)';
-  for (const method of ['tools', 'prompt', 'evaluate'] as const) {
+  const loop = handler.run === undefined ? (['tools', 'prompt'] as const) : (['run'] as const);
+  for (const method of [...loop, 'evaluate'] as const) {
     if (typeof handler[method] !== 'function') return `${method}()`;
   }
   return undefined;
