@@ -10,7 +10,7 @@ import type { HandlerRegistry } from './handlers/registry.ts';
 import { withHeartbeat } from './heartbeat.ts';
 import type { SandboxClient } from './sandbox/client.ts';
 import { GraderSandboxes } from './sandbox/for-grader.ts';
-import { assembleTrajectory, messagesOf, truncationOf } from './trajectory/assemble.ts';
+import { assembleTrajectories, messagesOf, truncationOf } from './trajectory/assemble.ts';
 import type { TrajectoryStore } from './trajectory/store.ts';
 import { versionRange } from './trajectory/versions.ts';
 
@@ -76,15 +76,16 @@ async function evaluate(
         }),
     ).finally(() => fresh.release()),
   );
-  const trajectory = await store.putTrajectory(key, [
-    assembleTrajectory(records, {
+  const trajectory = await store.putTrajectory(
+    key,
+    assembleTrajectories(records, {
       request,
       workflowRunId,
       attempt,
       reward,
       metadata: { host: placement.host, backend: placement.backend, outcome: end.outcome },
     }),
-  ]);
+  );
   const truncation = truncationOf(end.ended);
   const endedAt = new Date();
   const result: RolloutResult = {
@@ -124,6 +125,6 @@ async function conclude(
   return store.putTerminal({
     ...result,
     policyVersions: versionRange(records),
-    trajectory: sampled ? await store.putTrajectory(key, [assembleTrajectory(records, context)]) : null,
+    trajectory: sampled ? await store.putTrajectory(key, assembleTrajectories(records, context)) : null,
   });
 }

@@ -2,9 +2,16 @@ import { z } from 'zod';
 import { ToolCall, ToolResult } from './tools.ts';
 import { ChatMessage, ModelIdentity, TokenIds } from './trajectory.ts';
 
-/** First record: the prompt as sent, and what produced it. */
+/**
+ * Which of the rollout's token sequences a record is of: 0 if absent. Programs with a loop of their own may begin
+ * several, whose records stand in one ledger in the order in which they came.
+ */
+const sequence = z.int().min(1).optional();
+
+/** First record of a sequence: the prompt as sent, and what produced it. */
 export const LedgerBegin = z.object({
   kind: z.literal('begin'),
+  sequence,
   promptIds: TokenIds,
   messages: z.array(ChatMessage),
   tools: z.array(z.string()),
@@ -14,6 +21,7 @@ export const LedgerBegin = z.object({
 /** Written before the turn's tools run: what the model sampled, and the calls read from it. */
 export const LedgerSampled = z.object({
   kind: z.literal('sampled'),
+  sequence,
   turn: z.int().min(0),
   /** Tokens of the prompt that was sent: all of the sequence so far. A resumed run proves that it agrees. */
   promptLength: z.int().min(1),
@@ -27,11 +35,24 @@ export const LedgerSampled = z.object({
   server: z.string(),
   startedAt: z.string(),
   ms: z.number().min(0),
+  /** Of a program with a loop of its own: the call that asked for it. */
+  asked: z
+    .object({
+      /** As the sandbox host numbers calls. */
+      id: z.string(),
+      /** Hash of the conversation that it gave. */
+      conversation: z.string(),
+    })
+    .optional(),
 });
 
-/** Written after the turn's tools ended: their results and the tokens these add to the prompt. */
+/**
+ * Written after the turn's tools ended: their results and the tokens these add to the prompt. Programs with a loop of
+ * their own run their tools themselves: then there are no results, and it is written with the next turn.
+ */
 export const LedgerObserved = z.object({
   kind: z.literal('observed'),
+  sequence,
   turn: z.int().min(0),
   results: z.array(ToolResult),
   messages: z.array(ChatMessage),

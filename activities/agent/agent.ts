@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import { RolloutError } from '../../contracts/failures.ts';
-import type { LedgerObserved, LedgerSampled } from '../../contracts/ledger.ts';
+import type { LedgerObserved } from '../../contracts/ledger.ts';
 import type { Generated, GenerateRequest } from '../../contracts/llm.ts';
 import type { Limits, Sampling } from '../../contracts/request.ts';
 import type { AgentEnd, RunReport } from '../../contracts/stages.ts';
@@ -12,6 +12,7 @@ import { lastTurnIds, openTurnIds, turnsIn } from '../trajectory/turns.ts';
 import type { LedgerWriter } from './ledger-writer.ts';
 import type { ToolCallParser } from './parsers/parser.ts';
 import { afterThoughts } from './parsers/thoughts.ts';
+import { sampleTurn } from './sample-turn.ts';
 import { endOfStop, type StopSwitch } from './stop.ts';
 
 /** The policy as the agent uses it: tokens in, tokens out, and text for the parser. */
@@ -164,47 +165,21 @@ export class Agent {
     if (room < 1) return this.fullness();
     this.options.progress(turn, this.sequence.length);
     const begun = openTurnIds(ledger.records);
-    const maxTokens = Math.min(sampling.maxTokensPerTurn - begun.length, room);
-    const startedAt = new Date();
-    const generated = await policy.generate(
-      {
-        promptIds: this.sequence.prompt,
-        maxTokens,
-        temperature: sampling.temperature,
-        topP: sampling.topP,
-        ...(sampling.seed === undefined ? {} : { seed: sampling.seed + turn }),
+    const record = await sampleTurn({
+      policy,
+      sampling,
+      promptIds: this.sequence.prompt,
+      begun,
+      turn,
+      before: turn,
+      maxTokens: Math.min(sampling.maxTokensPerTurn - begun.length, room),
+      callsIn: (text) => {
+        const specs = tools.map((tool) => tool.spec);
+        return parser.parse(afterThoughts(text, policy.opensThoughts), specs, turn).calls;
       },
-      stop.generation,
-    );
-    if (generated.ids.length === 0 && generated.finish !== 'abort') {
-      throw new RolloutError('LlmInvalidAnswer', `${policy.server} returned no token`);
-    }
-    if (generated.ids.length > 0) {
-      const text = await policy.text([...begun, ...generated.ids]);
-      // Broken off at its very last token, it has been cut by its length.
-      const cut = generated.finish === 'abort' && generated.ids.length >= maxTokens;
-      const finish = cut ? 'length' : generated.finish;
-      const record: LedgerSampled = {
-        kind: 'sampled',
-        turn,
-        promptLength: this.sequence.length,
-        ids: generated.ids,
-        logprobs: generated.logprobs,
-        policyVersion: policy.policyVersion,
-        finish,
-        text,
-        calls:
-          finish === 'abort'
-            ? []
-            : parser.parse(
-                afterThoughts(text, policy.opensThoughts),
-                tools.map((tool) => tool.spec),
-                turn,
-              ).calls,
-        server: policy.server,
-        startedAt: startedAt.toISOString(),
-        ms: Date.now() - startedAt.getTime(),
-      };
+      signal: stop.generation,
+    });
+    if (record) {
       await ledger.append(record);
       this.sequence.appendSampled(record.ids, record.logprobs, record.policyVersion);
     }

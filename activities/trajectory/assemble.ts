@@ -11,6 +11,7 @@ import {
   type Truncation,
   type Turn,
 } from '../../contracts/trajectory.ts';
+import { sequencesOf } from './sequences.ts';
 import { TokenSequence } from './tokens.ts';
 
 /** What a trajectory says beyond its ledger. */
@@ -23,10 +24,26 @@ export interface AssembleContext {
 }
 
 /**
- * Makes the trajectory record from the records of one attempt's ledger. Pure.
+ * Makes the trajectory records from the records of one attempt's ledger, one per sequence. Pure.
  * @throws RolloutError StoreCorrupt if the ledger contradicts itself.
  */
-export function assembleTrajectory(records: readonly LedgerRecord[], context: AssembleContext): Trajectory {
+export function assembleTrajectories(
+  records: readonly LedgerRecord[],
+  context: AssembleContext,
+): Trajectory[] {
+  const sequences = sequencesOf(records);
+  return sequences.map((own, index) => assembleTrajectory(own, context, { index, count: sequences.length }));
+}
+
+/**
+ * Makes one trajectory record from the records of one sequence, by default the only one. Pure.
+ * @throws RolloutError StoreCorrupt if they contradict each other.
+ */
+export function assembleTrajectory(
+  records: readonly LedgerRecord[],
+  context: AssembleContext,
+  { index, count }: { index: number; count: number } = { index: 0, count: 1 },
+): Trajectory {
   const begin = records[0];
   const sequence = TokenSequence.fromLedger(records);
   if (begin?.kind !== 'begin' || !sequence) throw new RolloutError('StoreCorrupt', 'the ledger is empty');
@@ -38,8 +55,8 @@ export function assembleTrajectory(records: readonly LedgerRecord[], context: As
     rollout_id: request.rolloutId,
     workflow_run_id: context.workflowRunId,
     attempt: context.attempt,
-    sequence_index: 0,
-    sequence_count: 1,
+    sequence_index: index,
+    sequence_count: count,
     task: request.task,
     sample: request.sample,
     group_id: request.groupId ?? null,
@@ -72,7 +89,7 @@ export function checksumOf(record: object): string {
   return `sha256:${createHash('sha256').update(JSON.stringify(rest)).digest('hex')}`;
 }
 
-/** How many tool calls were read with which status, over the whole rollout. */
+/** How many tool calls were read with which status. */
 function toolCallCounts(records: readonly LedgerRecord[]): Record<ToolCallStatus, number> {
   const calls = records.flatMap((record) => (record.kind === 'sampled' ? record.calls : []));
   const counts = ToolCallStatus.options.map((status) => [
@@ -121,8 +138,15 @@ function turnOf(sampled: LedgerSampled, observed: LedgerObserved | undefined, st
   };
 }
 
-/** The conversation as text, in order; a turn that was broken off and went on is one message. */
+/**
+ * The conversation as text, in order; a turn that was broken off and went on is one message. Of several sequences, one
+ * conversation after the other.
+ */
 export function messagesOf(records: readonly LedgerRecord[]): ChatMessage[] {
+  return sequencesOf(records).flatMap(messagesOfOne);
+}
+
+function messagesOfOne(records: readonly LedgerRecord[]): ChatMessage[] {
   return records.flatMap((record, index): ChatMessage[] => {
     if (record.kind === 'begin' || record.kind === 'observed') return record.messages;
     if (record.kind !== 'sampled' || records[index + 1]?.kind === 'sampled') return [];

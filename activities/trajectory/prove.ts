@@ -4,6 +4,7 @@ import { messageOf } from '../../contracts/failures.ts';
 import type { LedgerRecord } from '../../contracts/ledger.ts';
 import { Trajectory } from '../../contracts/trajectory.ts';
 import { checksumOf, truncationOf } from './assemble.ts';
+import { sequencesOf } from './sequences.ts';
 import { TokenSequence } from './tokens.ts';
 
 /** One line of a trajectory file as read, and everything that is wrong with it. */
@@ -88,9 +89,12 @@ function turnProblems({ turns, output_ids, loss_mask, policy_versions }: Traject
  * Each record of a ledger says how long its prompt was, which must be all that was recorded before it.
  */
 export function ledgerProblems(trajectory: Trajectory, records: readonly LedgerRecord[]): string[] {
+  const all = sequencesOf(records);
+  const { sequence_index: index, sequence_count: count } = trajectory;
+  if (count !== all.length) return [`calls itself one of ${count} sequences, its ledger has ${all.length}`];
   let sequence: TokenSequence | undefined;
   try {
-    sequence = TokenSequence.fromLedger(records);
+    sequence = TokenSequence.fromLedger(all[index] ?? []);
   } catch (error) {
     return [`its ledger: ${messageOf(error)}`];
   }
