@@ -1,15 +1,15 @@
-import { randomUUID } from 'node:crypto';
 import {
   ApplicationFailure,
   Client,
   Connection,
+  WithStartWorkflowOperation,
   WorkflowExecutionAlreadyStartedError,
   WorkflowFailedError,
   WorkflowIdConflictPolicy,
   WorkflowIdReusePolicy,
   WorkflowNotFoundError,
 } from '@temporalio/client';
-import { TypedSearchAttributes } from '@temporalio/common';
+import { TypedSearchAttributes, type Workflow } from '@temporalio/common';
 import { closedRollout } from '../activities/closed-rollout.ts';
 import type { Config } from '../config/load.ts';
 import { temporalConnection } from '../config/temporal-connection.ts';
@@ -30,7 +30,8 @@ import {
   STATUS_QUERY,
 } from '../contracts/signals.ts';
 import {
-  CANCEL_SWEEP_WORKFLOW,
+  CANCEL_MANY_UPDATE,
+  CANCEL_SWEEPER,
   HOST_WORKFLOW,
   Selection,
   type SweepInput,
@@ -175,13 +176,15 @@ export class RolloutClient {
     const parsed = Selection.safeParse(selection);
     if (!parsed.success) throw new RolloutError('InvalidRequest', problemsOf(parsed.error));
     const input: SweepInput = { selection: parsed.data, reason, hosts: await this.hosts() };
-    return this.temporal.workflow.execute<(input: SweepInput) => Promise<SweepReport>>(
-      CANCEL_SWEEP_WORKFLOW,
+    return this.temporal.workflow.executeUpdateWithStart<Workflow, SweepReport, [SweepInput]>(
+      CANCEL_MANY_UPDATE,
       {
-        workflowId: `cancel-sweep:${randomUUID()}`,
-        taskQueue: WORKFLOW_QUEUE,
         args: [input],
-        staticSummary: `${reason}: ${JSON.stringify(parsed.data).slice(0, 100)}`,
+        startWorkflowOperation: new WithStartWorkflowOperation(CANCEL_SWEEPER, {
+          workflowId: CANCEL_SWEEPER,
+          taskQueue: WORKFLOW_QUEUE,
+          workflowIdConflictPolicy: WorkflowIdConflictPolicy.USE_EXISTING,
+        }),
       },
     );
   }

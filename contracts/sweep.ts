@@ -1,8 +1,10 @@
 import { z } from 'zod';
 import { CancelReason, RolloutId } from './request.ts';
 
-/** Workflow type that ends many rollouts at once. */
-export const CANCEL_SWEEP_WORKFLOW = 'cancelSweep';
+/** Workflow type, and id of its one workflow, that ends many rollouts at once. */
+export const CANCEL_SWEEPER = 'cancelSweeper';
+/** Update of the sweeper: takes a {@link SweepInput}, answers with a {@link SweepReport}. */
+export const CANCEL_MANY_UPDATE = 'cancelMany';
 /** Workflow type that keeps records of rollouts that were closed from outside; run by a schedule. */
 export const CLOSED_SWEEP_WORKFLOW = 'closedSweep';
 /** Workflow type that stands for one sandbox host while it is up; its id is `host:<name>`. */
@@ -22,7 +24,7 @@ export const Selection = z
   });
 export type Selection = z.infer<typeof Selection>;
 
-/** What a sweep is started with. */
+/** What a sweep is asked for. */
 export interface SweepInput {
   readonly selection: Selection;
   readonly reason: CancelReason;

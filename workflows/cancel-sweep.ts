@@ -1,14 +1,46 @@
-import { log, proxyActivities } from '@temporalio/workflow';
+import {
+  ApplicationFailure,
+  allHandlersFinished,
+  condition,
+  continueAsNew,
+  defineUpdate,
+  log,
+  proxyActivities,
+  setHandler,
+  workflowInfo,
+} from '@temporalio/workflow';
 import { controlQueue, RECORDS_QUEUE } from '../contracts/queues.ts';
 import type { HostActivities } from '../contracts/stages.ts';
-import type { SweepActivities, SweepInput, SweepReport } from '../contracts/sweep.ts';
+import {
+  CANCEL_MANY_UPDATE,
+  type SweepActivities,
+  type SweepInput,
+  type SweepReport,
+} from '../contracts/sweep.ts';
+import { cancelProblem } from './guards.ts';
 
 /**
- * Ends many rollouts at once. One command per host frees its LLM requests and sandboxes, which one signal per
- * rollout could not do as fast; the rollouts end by their run stage's own answer. What no host knew is then
- * told by signal. The terminal records are the same either way.
+ * Ends many rollouts at once, whenever it is asked to. It is one workflow that stays, since the start of a new
+ * one would take the longest part of a sweep's way to the hosts.
  */
-export async function cancelSweep({ selection, reason, hosts }: SweepInput): Promise<SweepReport> {
+export async function cancelSweeper(): Promise<void> {
+  setHandler(defineUpdate<SweepReport, [SweepInput]>(CANCEL_MANY_UPDATE), sweep, {
+    validator: (input) => {
+      const problem = cancelProblem(input);
+      if (problem) throw ApplicationFailure.nonRetryable(problem, 'InvalidRequest');
+    },
+  });
+  await condition(() => workflowInfo().continueAsNewSuggested);
+  await condition(allHandlersFinished);
+  await continueAsNew<typeof cancelSweeper>();
+}
+
+/**
+ * One command per host frees its LLM requests and sandboxes, which one signal per rollout could not do as fast;
+ * the rollouts end by their run stage's own answer. What no host knew is then told by signal. The terminal
+ * records are the same either way.
+ */
+async function sweep({ selection, reason, hosts }: SweepInput): Promise<SweepReport> {
   const answers = await Promise.allSettled(
     hosts.map((host) => onHost(host).abortMany({ selection, reason })),
   );

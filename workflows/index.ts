@@ -1,3 +1,3 @@
-export { cancelSweep, closedSweep } from './cancel-sweep.ts';
+export { cancelSweeper, closedSweep } from './cancel-sweep.ts';
 export { rollout } from './rollout.ts';
 export { sandboxHost } from './sandbox-host.ts';

@@ -14,14 +14,14 @@ export interface TestServer {
   stop(): Promise<void>;
 }
 
-/** Starts a server on free ports with a database of its own. */
-export async function startTestServer(): Promise<TestServer> {
+/** Starts a server on free ports with a database of its own. `settings`: of the server's dynamic configuration. */
+export async function startTestServer(settings: Record<string, string> = {}): Promise<TestServer> {
   const folder = await mkdtemp(path.join(tmpdir(), 'temporal-'));
   const [port, uiPort] = [await freePort(), await freePort()];
-  const [command, args] = withParentDeath(
-    loadTools().temporal,
-    devServerArguments({ port, uiPort, databaseFile: path.join(folder, 'db'), namespace: 'default' }),
-  );
+  const [command, args] = withParentDeath(loadTools().temporal, [
+    ...devServerArguments({ port, uiPort, databaseFile: path.join(folder, 'db'), namespace: 'default' }),
+    ...Object.entries(settings).flatMap(([name, value]) => ['--dynamic-config-value', `${name}=${value}`]),
+  ]);
   const child: ChildProcess = spawn(command, args, { stdio: 'ignore' });
   const ended = once(child, 'exit');
   const address = `127.0.0.1:${port}`;

@@ -12,11 +12,11 @@ export interface ScriptedService {
 }
 
 /** To be called once at the top of a test file; what it returns is filled before the first test. */
-export function scriptedService(store?: TrajectoryStore): ScriptedService {
+export function scriptedService(store?: TrajectoryStore, settings?: Record<string, string>): ScriptedService {
   const service = {} as { -readonly [part in keyof ScriptedService]: ScriptedService[part] };
   let server: TestServer | undefined;
   before(async () => {
-    server = await startTestServer();
+    server = await startTestServer(settings);
     const { address } = server;
     service.workers = await startScriptedWorkers(address, store);
     service.client = await RolloutClient.connect(loadConfig({ env: {}, flags: { temporal: { address } } }));

@@ -4,8 +4,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { after, test } from 'node:test';
 import { TrajectoryStore } from '../../activities/trajectory/store.ts';
-import { WORKFLOW_QUEUE } from '../../contracts/queues.ts';
-import { CANCEL_SWEEP_WORKFLOW, type SweepReport } from '../../contracts/sweep.ts';
+import { CANCEL_MANY_UPDATE, CANCEL_SWEEPER, type SweepReport } from '../../contracts/sweep.ts';
 import { registerSchedules } from '../../temporal-config/schedules.ts';
 import { gate, keepHistory } from './kept.ts';
 import { report, untilCancelled } from './scripted.ts';
@@ -14,7 +13,7 @@ import { scriptedService } from './scripted-service.ts';
 const folder = mkdtempSync(path.join(os.tmpdir(), 'sweep-'));
 const store = new TrajectoryStore(folder);
 after(() => rmSync(folder, { recursive: true }));
-const service = scriptedService(store);
+const service = scriptedService(store, { 'limit.historyCount.suggestContinueAsNew': '60' });
 
 const input = (rolloutId: string, batchId = 'batch-1') => ({
   rolloutId,
@@ -43,10 +42,12 @@ test('hosts stop what they hold, signals tell the rest, and the records are the 
   await service.client.pause('queued');
   const hosts = ['host-a', 'host-that-is-gone'];
   const selection = { rolloutIds: ['on-host', 'queued', 'ended', 'unknown'] };
-  const sweep = await service.client.temporal.workflow.execute<(given: unknown) => Promise<SweepReport>>(
-    CANCEL_SWEEP_WORKFLOW,
-    { workflowId: 'sweep', taskQueue: WORKFLOW_QUEUE, args: [{ selection, reason: 'stale', hosts }] },
-  );
+  await service.client.cancelMany({ rolloutIds: ['nobody'] }); // starts the sweeper, which knows no host
+  const sweep = await service.client.temporal.workflow
+    .getHandle(CANCEL_SWEEPER)
+    .executeUpdate<SweepReport, [unknown]>(CANCEL_MANY_UPDATE, {
+      args: [{ selection, reason: 'stale', hosts }],
+    });
   assert.equal(sweep.aborted, 1);
   assert.deepEqual(sweep.silentHosts, ['host-that-is-gone']);
   const result = await service.client.result('on-host');
@@ -54,7 +55,7 @@ test('hosts stop what they hold, signals tell the rest, and the records are the 
   assert.deepEqual([result.cancel?.reason, result.cancel?.stage, result.cancel?.turn], ['stale', 'run', 4]);
   assert.ok((result.cancel?.ms ?? 0) >= 7, 'counted from the host’s word');
   await keepHistory(service.client, 'on-host');
-  await keepHistory(service.client, 'sweep');
+  await keepHistory(service.client, CANCEL_SWEEPER);
 });
 
 test('a batch is ended by its name, rollouts that are not listed yet included', async () => {
@@ -90,6 +91,17 @@ test('every part of a selection must match, for signals as on the hosts', async 
     await service.client.cancel(id);
     await service.client.result(id);
   }
+});
+
+test('the sweeper begins a history anew when its own is long, and answers all the same', async () => {
+  const sweeper = service.client.temporal.workflow.getHandle(CANCEL_SWEEPER);
+  const { runId } = await sweeper.describe();
+  do {
+    const calls = Array.from({ length: 4 }, (_, index) =>
+      service.client.cancelMany({ rolloutIds: [`nobody-${index}`] }),
+    );
+    assert.deepEqual(await Promise.all(calls), Array(4).fill({ aborted: 0, signalled: 0, silentHosts: [] }));
+  } while ((await sweeper.describe()).runId === runId);
 });
 
 test('no sweep is about everything by accident', async () => {

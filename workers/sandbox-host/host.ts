@@ -1,4 +1,5 @@
 import { mkdir, rm } from 'node:fs/promises';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { RolloutError } from '../../contracts/failures.ts';
 import type { CancelReason } from '../../contracts/request.ts';
 import type {
@@ -25,6 +26,9 @@ import { startReaper, stopReaper } from './reaper.ts';
 import { Room } from './room.ts';
 import type { Sandbox } from './sandbox.ts';
 import { isSelected } from './selection.ts';
+
+/** Sandboxes that are aborted before the event loop goes on with everything else. */
+const ABORTED_IN_ONE_TURN = 10;
 
 /** The sandboxes of one machine. Knows nothing of how it is called. */
 export class SandboxHost {
@@ -206,9 +210,13 @@ export class SandboxHost {
   }
 
   /** Stops all agents that are selected, and says whose they are; their holders do the rest. */
-  abortMany(selection: Selection, reason: CancelReason): string[] {
+  async abortMany(selection: Selection, reason: CancelReason): Promise<string[]> {
     const chosen = [...this.byRollout.values()].filter((sandbox) => isSelected(selection, sandbox));
-    for (const sandbox of chosen) sandbox.abort(reason);
+    for (const [index, sandbox] of chosen.entries()) {
+      // The first are told of and gone while the last are being killed.
+      if (index > 0 && index % ABORTED_IN_ONE_TURN === 0) await nextTurn();
+      sandbox.abort(reason);
+    }
     return chosen.map(({ rolloutId }) => rolloutId);
   }
 

@@ -37,7 +37,7 @@ export function addRoutes(server: FastifyInstance, host: SandboxHost): void {
   );
   server.post('/v1/abort', async (request) => {
     const { selection, reason } = parse(AbortMany, request.body);
-    return { rolloutIds: host.abortMany(selection, reason) };
+    return { rolloutIds: await host.abortMany(selection, reason) };
   });
   server.get('/v1/stats', async () => host.stats());
   server.delete('/v1/sandboxes/:id', (request) =>

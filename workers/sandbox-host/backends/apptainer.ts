@@ -13,6 +13,7 @@ import type { Backend, Creation, Entry, Handle, Mount, Probe, Program } from './
 import { programEnvironment } from './environment.ts';
 import { launch } from './launcher.ts';
 import {
+  countIn,
   enterIpcOf,
   enterNamespaces,
   examineAs,
@@ -149,7 +150,7 @@ export class ApptainerBackend implements Backend {
   async destroy(handle: Handle): Promise<number> {
     const { first, outer, anchors } = handle as Sandbox;
     const ended = outer.exitCode !== null || outer.signalCode !== null;
-    const count = ended ? 0 : this.processes(handle).length + 1;
+    const count = ended ? 0 : countIn(handle as Sandbox) + 1;
     // The kernel kills a PID namespace with its first process; Apptainer then ends its helpers and itself.
     if (isAlive(first)) signal(first.pid, 'SIGKILL');
     outer.stdin?.destroy();

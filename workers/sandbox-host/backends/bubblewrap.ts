@@ -10,6 +10,7 @@ import { type BwrapProgram, prepareBwrap } from './bwrap-program.ts';
 import { programEnvironment } from './environment.ts';
 import { CLOSE_DESCRIPTORS, launch } from './launcher.ts';
 import {
+  countIn,
   enterIpcOf,
   enterNamespaces,
   examineAs,
@@ -164,7 +165,7 @@ export class BubblewrapBackend implements Backend {
   async destroy(handle: Handle): Promise<number> {
     const { first, outer } = handle as Sandbox;
     if (outer.exitCode !== null || outer.signalCode !== null) return 0;
-    const count = this.processes(handle).length + 1;
+    const count = countIn(handle as Sandbox) + 1;
     // The kernel kills a PID namespace with its first process and lets nobody reap that one before the rest.
     signal(first.pid, 'SIGKILL');
     outer.stdin?.destroy();

@@ -77,6 +77,11 @@ export function processesIn({ first, namespace }: Namespaced): ProcessInfo[] {
     .filter((info) => info !== null && !info.zombie) as ProcessInfo[];
 }
 
+/** How many {@link processesIn} would find, without a look at each: many sandboxes may end at once. */
+export function countIn({ first, namespace }: Namespaced): number {
+  return (census().get(namespace) ?? []).filter((pid) => pid !== first.pid).length;
+}
+
 /** Every process but the first is dead when this resolves; returns how many there were. */
 export async function killAllIn(backend: Backend, handle: Namespaced): Promise<number> {
   const before = processesIn(handle).length;
