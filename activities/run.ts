@@ -31,10 +31,19 @@ const OUTCOME_SECONDS = 60;
 /** Milliseconds of work after which the workflow is told of it: each signal costs it a task of its own. */
 const ANNOUNCE_AFTER_MS = 5000;
 
+/** What a policy is opened with. */
+export interface OpenPolicy {
+  readonly signal: AbortSignal;
+  /** Servers with this label sample it; `policy` if absent. */
+  readonly label?: string;
+  /** Told when it begins to wait because there is no server that could sample, and when it goes on. */
+  readonly onWaiting?: (waiting: boolean) => void;
+}
+
 /** Gives a rollout a server to sample from. */
 export interface PolicySource {
-  /** @throws RolloutError LlmUnreachable, LlmUnsuitable */
-  open(rolloutId: string, signal: AbortSignal): Promise<Policy & { close(): void }>;
+  /** Waits while there is no server. @throws RolloutError LlmUnreachable, LlmUnsuitable */
+  open(rolloutId: string, options: OpenPolicy): Promise<Policy & { close(): void }>;
 }
 
 export interface RunDependencies {
@@ -149,7 +158,7 @@ class Run {
     const { request } = this.input;
     const { handler, data } = handlers.open(request.task);
     const sandbox = bindSandbox(sandboxes, info, this.stop.signal);
-    const policy = await policies.open(request.rolloutId, this.stop.signal);
+    const policy = await policies.open(request.rolloutId, { signal: this.stop.signal });
     try {
       return await new Agent({
         prompt: checkedPrompt(await this.fromHandler('prompt', () => handler.prompt?.(data))),

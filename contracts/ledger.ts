@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { PolicySpan } from './llm.ts';
 import { ToolCall, ToolResult } from './tools.ts';
 import { ChatMessage, ModelIdentity, TokenIds } from './trajectory.ts';
 
@@ -27,7 +28,10 @@ export const LedgerSampled = z.object({
   promptLength: z.int().min(1),
   ids: TokenIds,
   logprobs: z.array(z.number()),
+  /** The oldest version that sampled any of the tokens. */
   policyVersion: z.int().min(0),
+  /** Which tokens each version sampled, where it was not one alone: weights were swapped under the request. */
+  versions: z.array(PolicySpan).optional(),
   finish: z.enum(['stop', 'length', 'abort']),
   /** Of the whole turn so far, over its requests if one was broken off. */
   text: z.string(),

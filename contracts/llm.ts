@@ -45,6 +45,14 @@ export interface VersionSpan {
   readonly end: number;
 }
 
+/** Tokens `[start, end)` of a turn that were sampled under one policy version. */
+export const PolicySpan = z.object({
+  version: z.int().min(0),
+  start: z.int().min(0),
+  end: z.int().min(0),
+});
+export type PolicySpan = z.infer<typeof PolicySpan>;
+
 /** What one turn sampled. `ids` and `logprobs` (natural log, of the distribution sampled from) align. */
 export interface Generated {
   readonly ids: number[];
@@ -52,4 +60,12 @@ export interface Generated {
   readonly finish: FinishReason;
   /** Where the server tells them: the versions of its weights that sampled the turn, without gaps. */
   readonly versions?: readonly VersionSpan[];
+}
+
+/** What a policy sampled: tokens of one server, each with its policy version. */
+export interface Sampled extends Omit<Generated, 'versions'> {
+  /** The server's address. */
+  readonly server: string;
+  /** Spans of `ids` without gaps, in order. */
+  readonly versions: readonly PolicySpan[];
 }

@@ -47,6 +47,7 @@ export const Turn = z.object({
   sampled: z.tuple([z.int(), z.int()]),
   observed: z.tuple([z.int(), z.int()]),
   finish: z.enum(['stop', 'length', 'abort']),
+  /** The oldest version that sampled any of the turn's tokens. */
   policy_version: z.int(),
   server: z.string(),
   started_at: z.string(),

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { RolloutError } from '../../contracts/failures.ts';
 import type { LedgerObserved } from '../../contracts/ledger.ts';
-import type { Generated, GenerateRequest } from '../../contracts/llm.ts';
+import type { GenerateRequest, Sampled } from '../../contracts/llm.ts';
 import type { Limits, Sampling } from '../../contracts/request.ts';
 import type { AgentEnd, RunReport } from '../../contracts/stages.ts';
 import type { ToolCall, ToolResult, ToolSpec } from '../../contracts/tools.ts';
@@ -9,6 +9,7 @@ import type { ChatMessage, ModelIdentity } from '../../contracts/trajectory.ts';
 import type { Tool } from '../tools/tool.ts';
 import { TokenSequence } from '../trajectory/tokens.ts';
 import { lastTurnIds, openTurnIds, turnsIn } from '../trajectory/turns.ts';
+import { spansOf } from '../trajectory/versions.ts';
 import type { LedgerWriter } from './ledger-writer.ts';
 import type { ToolCallParser } from './parsers/parser.ts';
 import { afterThoughts } from './parsers/thoughts.ts';
@@ -17,14 +18,15 @@ import { endOfStop, type StopSwitch } from './stop.ts';
 
 /** The policy as the agent uses it: tokens in, tokens out, and text for the parser. */
 export interface Policy {
-  /** The server's address, recorded with each turn. */
-  readonly server: string;
-  readonly policyVersion: number;
   readonly contextTokens: number;
   readonly identity: ModelIdentity;
   /** True if the template begins the model's thoughts for it at the end of a prompt. */
   readonly opensThoughts: boolean;
-  generate(request: GenerateRequest, signal: AbortSignal): Promise<Generated>;
+  /**
+   * Samples one turn, on whichever server can; an abort, also by the server, returns what it has. Waits while there
+   * is none.
+   */
+  generate(request: GenerateRequest, signal: AbortSignal): Promise<Sampled>;
   text(ids: readonly number[]): Promise<string>;
   /** `tools` are given where the template has to describe them. */
   renderPrompt(messages: readonly ChatMessage[], tools?: readonly ToolSpec[]): Promise<number[]>;
@@ -181,7 +183,7 @@ export class Agent {
     });
     if (record) {
       await ledger.append(record);
-      this.sequence.appendSampled(record.ids, record.logprobs, record.policyVersion);
+      this.sequence.appendSampled(record.ids, record.logprobs, spansOf(record));
     }
     return this.stopped();
   }

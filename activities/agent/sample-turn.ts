@@ -2,6 +2,7 @@ import { RolloutError } from '../../contracts/failures.ts';
 import type { LedgerSampled } from '../../contracts/ledger.ts';
 import type { Sampling } from '../../contracts/request.ts';
 import type { ToolCall } from '../../contracts/tools.ts';
+import { recordedVersions } from '../trajectory/versions.ts';
 import type { Policy } from './agent.ts';
 
 /** One turn, or what is left of it. */
@@ -42,9 +43,8 @@ export async function sampleTurn(request: TurnRequest): Promise<LedgerSampled | 
   );
   if (generated.ids.length === 0) {
     if (generated.finish === 'abort') return undefined;
-    throw new RolloutError('LlmInvalidAnswer', `${policy.server} returned no token`);
+    throw new RolloutError('LlmInvalidAnswer', `${generated.server} returned no token`);
   }
-  const { server, policyVersion } = policy;
   const text = await policy.text([...begun, ...generated.ids]);
   // Broken off at its very last token, it has been cut by its length.
   const cut = generated.finish === 'abort' && generated.ids.length >= maxTokens;
@@ -55,11 +55,11 @@ export async function sampleTurn(request: TurnRequest): Promise<LedgerSampled | 
     promptLength: promptIds.length,
     ids: generated.ids,
     logprobs: generated.logprobs,
-    policyVersion,
+    ...recordedVersions(generated.versions),
     finish,
     text,
     calls: finish === 'abort' ? [] : request.callsIn(text),
-    server,
+    server: generated.server,
     startedAt: startedAt.toISOString(),
     ms: Date.now() - startedAt.getTime(),
   };

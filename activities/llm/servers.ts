@@ -1,6 +1,6 @@
 import { messageOf, RolloutError } from '../../contracts/failures.ts';
 import type { LlmServer } from '../../contracts/llm.ts';
-import type { Policy } from '../agent/agent.ts';
+import type { OpenPolicy } from '../run.ts';
 import { type BackOff, Balancer, DEFAULT_BACK_OFF } from './balance/balancer.ts';
 import { ExpectedTurn } from './balance/expected-turn.ts';
 import {
@@ -41,7 +41,7 @@ export class LlmServers implements PoolAccess {
    * A policy on the least loaded server that answers.
    * @throws RolloutError LlmUnreachable if none answers, LlmUnsuitable if the model cannot be used.
    */
-  async open(rolloutId: string, signal: AbortSignal): Promise<Policy & { close(): void }> {
+  async open(rolloutId: string, { signal }: OpenPolicy): Promise<PooledPolicy> {
     return new PooledPolicy(rolloutId, this, await this.join(rolloutId, signal));
   }
 

@@ -73,8 +73,9 @@ function turnProblems({ turns, output_ids, loss_mask, policy_versions }: Traject
     }
     if (loss_mask.slice(start, middle).includes(0)) problems.push(`turn ${due} sampled tokens with mask 0`);
     if (loss_mask.slice(after, end).includes(1)) problems.push(`turn ${due} observed tokens with mask 1`);
-    if (policy_versions.slice(start, middle).some((version) => version !== turn.policy_version)) {
-      problems.push(`turn ${due} holds tokens of another version than its own, ${turn.policy_version}`);
+    const oldest = policy_versions.slice(start, middle).reduce((low, one) => Math.min(low, one), Infinity);
+    if (middle > start && oldest !== turn.policy_version) {
+      problems.push(`turn ${due} says version ${turn.policy_version}, its oldest token is of ${oldest}`);
     }
     position = end;
   }

@@ -1,5 +1,7 @@
 import { RolloutError } from '../../contracts/failures.ts';
 import type { LedgerRecord } from '../../contracts/ledger.ts';
+import type { PolicySpan } from '../../contracts/llm.ts';
+import { spansOf, versionOfEach } from './versions.ts';
 
 /**
  * The tokens of one rollout as they grow: every prompt is exactly the previous prompt, the tokens sampled
@@ -28,16 +30,19 @@ export class TokenSequence {
 
   /**
    * Tokens that the policy sampled.
-   * @throws RolloutError LlmInvalidAnswer if ids and log-probabilities do not align.
+   * @throws RolloutError LlmInvalidAnswer if ids, log-probabilities and versions do not align.
    */
-  appendSampled(ids: readonly number[], logprobs: readonly number[], policyVersion: number): void {
+  appendSampled(ids: readonly number[], logprobs: readonly number[], spans: readonly PolicySpan[]): void {
     if (ids.length !== logprobs.length) {
       throw new RolloutError(
         'LlmInvalidAnswer',
         `${ids.length} sampled tokens came with ${logprobs.length} log-probabilities`,
       );
     }
-    for (const [index, id] of ids.entries()) this.push(id, logprobs[index] as number, 1, policyVersion);
+    const versions = versionOfEach(ids.length, spans);
+    for (const [index, id] of ids.entries()) {
+      this.push(id, logprobs[index] as number, 1, versions[index] as number);
+    }
   }
 
   /** Tokens of tool results and of the template: mask 0, log-probability 0, version −1. */
@@ -70,7 +75,7 @@ export class TokenSequence {
             `turn ${record.turn} was sampled after ${record.promptLength} tokens, the ledger holds ${sequence.length}`,
           );
         }
-        sequence.appendSampled(record.ids, record.logprobs, record.policyVersion);
+        sequence.appendSampled(record.ids, record.logprobs, spansOf(record));
       }
       if (record.kind === 'observed') sequence.appendObserved(record.deltaIds);
     }

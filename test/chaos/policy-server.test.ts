@@ -10,7 +10,7 @@ const NEVER = new AbortController().signal;
 async function servers() {
   const server = await PolicyServer.start();
   const llm = new LlmServers([{ url: server.url, dialect: 'llama.cpp', policyVersion: 7 }]);
-  const policy = await llm.open('r', NEVER);
+  const policy = await llm.open('r', { signal: NEVER });
   const promptIds = await policy.renderPrompt([{ role: 'user', content: `Task ${JSON.stringify(task)}` }]);
   const request = { promptIds, maxTokens: 2000, temperature: 1, topP: 1 };
   const close = async () => {

@@ -153,17 +153,17 @@ test('a rollout is given the server that answers, and a pool without one says so
   const servers = new LlmServers([gone, there]);
   const none = new LlmServers([gone]);
   try {
-    const policy = await servers.open('rollout', NEVER);
+    const policy = await servers.open('rollout', { signal: NEVER });
     assert.equal(policy.server, server.url);
-    assert.equal(policy.policyVersion, 2);
+    assert.equal(policy.server, there.url);
     assert.equal(policy.contextTokens, 512);
     const ids = await policy.renderPrompt([{ role: 'user', content: 'Hi' }]);
     assert.match(await policy.text(ids), /<\|im_start\|>user\nHi<\|im_end\|>\n<\|im_start\|>assistant\n$/);
     assert.equal(await policy.text([...ids.slice(-2), 2]), await policy.text(ids.slice(-2)));
     policy.close();
-    await assert.rejects(none.open('rollout', NEVER), failure('LlmUnreachable', /ECONNREFUSED/));
+    await assert.rejects(none.open('rollout', { signal: NEVER }), failure('LlmUnreachable', /ECONNREFUSED/));
     await assert.rejects(
-      new LlmServers([]).open('rollout', NEVER),
+      new LlmServers([]).open('rollout', { signal: NEVER }),
       failure('LlmUnreachable', /no LLM server is configured/),
     );
   } finally {

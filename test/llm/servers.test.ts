@@ -50,7 +50,7 @@ test('rollouts are spread, and each keeps its server', async () => {
   const { servers, close } = await pool([{}, {}, {}]);
   try {
     const policies = [];
-    for (let n = 0; n < 6; n++) policies.push(await servers.open(`r${n}`, NEVER));
+    for (let n = 0; n < 6; n++) policies.push(await servers.open(`r${n}`, { signal: NEVER }));
     const counts = new Map<string, number>();
     for (const { server } of policies) counts.set(server, (counts.get(server) ?? 0) + 1);
     assert.deepEqual([...counts.values()], [2, 2, 2]);
@@ -70,16 +70,16 @@ test('rollouts are spread, and each keeps its server', async () => {
 test('a server that dies in a turn hands it over: the same tokens, each part with its own version', async () => {
   const { fakes, servers, close } = await pool([{ cutAfter: 3 }, {}]);
   try {
-    const policy = await servers.open('r', NEVER);
+    const policy = await servers.open('r', { signal: NEVER });
     assert.equal(policy.server, fakes[0]?.url);
     const part = await policy.generate(REQUEST, NEVER);
     assert.deepEqual([part.ids, part.finish], [TURN.slice(0, 3), 'abort']);
     assert.equal(part.logprobs.length, 3);
-    assert.equal(policy.policyVersion, 0);
+    assert.deepEqual(part.versions, [{ version: 0, start: 0, end: 3 }]);
     const promptIds = [...REQUEST.promptIds, ...part.ids];
     const rest = await policy.generate({ ...REQUEST, promptIds }, NEVER);
     assert.equal(policy.server, fakes[1]?.url);
-    assert.equal(policy.policyVersion, 1);
+    assert.deepEqual(rest.versions, [{ version: 1, start: 0, end: rest.ids.length }]);
     assert.deepEqual(fakes[1]?.seen.at(-1)?.body.token_ids, promptIds);
     assert.equal(rest.finish, 'stop');
   } finally {
@@ -93,7 +93,7 @@ test('a server that dies before a token came is replaced without a word', async 
     LONG,
   );
   try {
-    const policy = await servers.open('r', NEVER);
+    const policy = await servers.open('r', { signal: NEVER });
     const { ids, finish } = await policy.generate(REQUEST, NEVER);
     assert.deepEqual([ids, finish], [TURN, 'stop']);
     assert.equal(policy.server, fakes[2]?.url);
@@ -110,9 +110,10 @@ test('a server that dies before a token came is replaced without a word', async 
 test('a server that breaks requests off is asked again a few times, as in a swap, and then left', async () => {
   const { fakes, servers, close } = await pool([{ breakOff: true }, {}], LONG);
   try {
-    const policy = await servers.open('r', NEVER);
+    const policy = await servers.open('r', { signal: NEVER });
     for (let times = 0; times < 3; times++) {
-      assert.deepEqual(await policy.generate(REQUEST, NEVER), { ids: [], logprobs: [], finish: 'abort' });
+      const { ids, finish } = await policy.generate(REQUEST, NEVER);
+      assert.deepEqual([ids, finish], [[], 'abort']);
     }
     assert.deepEqual((await policy.generate(REQUEST, NEVER)).ids, TURN);
     assert.equal(policy.server, fakes[1]?.url);
@@ -124,7 +125,7 @@ test('a server that breaks requests off is asked again a few times, as in a swap
 test('without another server, what was wrong with the last one is said', async () => {
   const { fakes, servers, close } = await pool([{ refuse: { status: 503, words: 'out of memory' } }]);
   try {
-    const policy = await servers.open('r', NEVER);
+    const policy = await servers.open('r', { signal: NEVER });
     const refusal = { type: 'LlmUnreachable', message: /503: out of memory/ };
     await assert.rejects(policy.generate(REQUEST, NEVER), refusal);
     const asked = fakes[0]?.seen.filter(({ path: asked }) => asked === '/inference/v1/generate');
@@ -141,10 +142,10 @@ test('a server that comes back is found and gets rollouts again', async () => {
     const [first] = servers.balancer.members;
     assert.ok(first);
     servers.failed(first);
-    assert.equal((await servers.open('a', NEVER)).server, fakes[1]?.url);
+    assert.equal((await servers.open('a', { signal: NEVER })).server, fakes[1]?.url);
     while (!servers.balancer.isHealthy(first)) await new Promise((resolve) => setTimeout(resolve, 5));
     assert.ok(fakes[0]?.seen.some(({ path: asked }) => asked === '/health'));
-    assert.equal((await servers.open('b', NEVER)).server, fakes[0]?.url);
+    assert.equal((await servers.open('b', { signal: NEVER })).server, fakes[0]?.url);
   } finally {
     await close();
   }
@@ -160,7 +161,7 @@ test('a rollout goes on only where its tokens mean the same and its context fits
   ];
   const servers = new LlmServers(entries, {}, BACK_OFF);
   try {
-    const policy = await servers.open('r', NEVER);
+    const policy = await servers.open('r', { signal: NEVER });
     assert.equal(policy.contextTokens, 64);
     await assert.rejects(policy.generate(REQUEST, NEVER), { type: 'LlmUnreachable', message: /generate/ });
     assert.ok(small.seen.some(({ path: asked }) => asked === '/v1/models'));
@@ -182,7 +183,7 @@ test('two real servers: one that is killed in the middle of a turn is gone on fo
   );
   const servers = new LlmServers(entries, {}, LONG);
   try {
-    const policy = await servers.open('r', NEVER);
+    const policy = await servers.open('r', { signal: NEVER });
     assert.equal(policy.server, first.server.url);
     const promptIds = await policy.renderPrompt([{ role: 'user', content: 'Tell a long story.' }]);
     const request = { promptIds, maxTokens: 200, temperature: 1, topP: 1, seed: 5 };
@@ -193,12 +194,12 @@ test('two real servers: one that is killed in the middle of a turn is gone on fo
     const ids = [...turn.ids];
     const logprobs = [...turn.logprobs];
     if (turn.finish === 'abort') {
-      assert.equal(policy.policyVersion, 0);
+      assert.equal(turn.versions[0]?.version, 0);
       turn = await policy.generate({ ...request, promptIds: [...promptIds, ...ids], maxTokens: 4 }, NEVER);
       ids.push(...turn.ids);
       logprobs.push(...turn.logprobs);
     }
-    assert.equal(policy.policyVersion, 1);
+    assert.equal(turn.versions[0]?.version, 1);
     assert.equal(policy.server, second.server.url);
     assert.equal(logprobs.length, ids.length);
     // What renders and reads now is the other one's tokenizer.

@@ -189,14 +189,14 @@ test('a server is used with the tokenizer and template of the folder that is nam
   const pools = [new LlmServers([entry]), new LlmServers([{ ...entry, tokenizer: folder.folder }])];
   const unreadable = new LlmServers([{ ...entry, tokenizer: '/nowhere' }]);
   try {
-    const [own, named] = await Promise.all(pools.map((pool) => pool.open('rollout', NEVER)));
+    const [own, named] = await Promise.all(pools.map((pool) => pool.open('rollout', { signal: NEVER })));
     assert.ok(own && named);
     assert.deepEqual(named.identity, own.identity);
     const prompt: ChatMessage[] = [{ role: 'user', content: 'Say 1 + 1 = 2 🦙' }];
     const ids = await own.renderPrompt(prompt);
     assert.deepEqual(await named.renderPrompt(prompt), ids);
     assert.equal(await named.text(ids), await own.text(ids));
-    await assert.rejects(unreadable.open('rollout', NEVER), { type: 'LlmUnsuitable' });
+    await assert.rejects(unreadable.open('rollout', { signal: NEVER }), { type: 'LlmUnsuitable' });
   } finally {
     for (const pool of [...pools, unreadable]) await pool.close();
     await close();

@@ -19,8 +19,6 @@ export interface LetterPolicyOptions {
 /** A policy that plays recorded replies. It stands in where a test needs a run's exact tokens. */
 export function letterPolicy(options: LetterPolicyOptions): Policy {
   return {
-    server: 'http://127.0.0.1:1',
-    policyVersion: 4,
     contextTokens: options.contextTokens ?? 10_000,
     identity: { name: 'letters', model_hash: 'a', tokenizer_hash: 'b', template_hash: 'c' },
     opensThoughts: false,
@@ -34,7 +32,8 @@ export function letterPolicy(options: LetterPolicyOptions): Policy {
       const ids = rest.slice(0, most);
       // One whose last token has come is whole, whatever comes after.
       const finish = rest.length <= most ? 'stop' : signal.aborted ? 'abort' : 'length';
-      return { ids, logprobs: ids.map(() => -0.5), finish };
+      const versions = [{ version: 4, start: 0, end: ids.length }];
+      return { ids, logprobs: ids.map(() => -0.5), finish, server: 'http://127.0.0.1:1', versions };
     },
     text: async (ids) => decode(ids),
     renderPrompt: async (messages) =>

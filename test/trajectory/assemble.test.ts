@@ -3,6 +3,8 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { assembleTrajectory, checksumOf } from '../../activities/trajectory/assemble.ts';
 import { TokenSequence } from '../../activities/trajectory/tokens.ts';
+import { recordedVersions, spansOf, versionOfEach } from '../../activities/trajectory/versions.ts';
+import type { LedgerSampled } from '../../contracts/ledger.ts';
 import { Trajectory } from '../../contracts/trajectory.ts';
 import { ledgers, request } from './records.ts';
 
@@ -22,8 +24,12 @@ test('a trajectory holds the ledger’s tokens, each with its mask, log-probabil
       assert.ok(begin?.kind === 'begin');
       assert.deepEqual(trajectory.input_ids, begin.promptIds);
       const expected = records.flatMap((record) => {
-        if (record.kind === 'sampled')
-          return record.ids.map((id, index) => [id, 1, record.logprobs[index], record.policyVersion]);
+        if (record.kind === 'sampled') {
+          const { ids, logprobs, policyVersion, versions } = record;
+          // Swapped under the request after its first token, where the ledger says so.
+          const later = versions ? policyVersion + 1 : policyVersion;
+          return ids.map((id, index) => [id, 1, logprobs[index], index === 0 ? policyVersion : later]);
+        }
         if (record.kind === 'observed') return record.deltaIds.map((id) => [id, 0, 0, -1]);
         return [];
       });
@@ -103,6 +109,25 @@ test('a ledger whose turn follows another prompt than it says is refused', () =>
 
 test('a missing or extra log-probability is never filled in', () => {
   const sequence = new TokenSequence([1, 2]);
-  assert.throws(() => sequence.appendSampled([3, 4], [-0.1], 0), { type: 'LlmInvalidAnswer' });
-  assert.throws(() => sequence.appendSampled([3], [-0.1, -0.2], 0), { type: 'LlmInvalidAnswer' });
+  const whole = (end: number) => [{ version: 0, start: 0, end }];
+  assert.throws(() => sequence.appendSampled([3, 4], [-0.1], whole(2)), { type: 'LlmInvalidAnswer' });
+  assert.throws(() => sequence.appendSampled([3], [-0.1, -0.2], whole(1)), { type: 'LlmInvalidAnswer' });
+});
+
+test('each token has one version: spans that leave one out, overlap or go beyond are refused', () => {
+  const span = (version: number, start: number, end: number) => ({ version, start, end });
+  assert.deepEqual(versionOfEach(3, [span(4, 0, 2), span(5, 2, 3)]), [4, 4, 5]);
+  for (const spans of [
+    [],
+    [span(4, 0, 2)],
+    [span(4, 0, 2), span(5, 1, 3)],
+    [span(4, 0, 4)],
+    [span(4, 1, 4)],
+  ]) {
+    assert.throws(() => versionOfEach(3, spans), { type: 'LlmInvalidAnswer' });
+  }
+  const three = { ids: [7, 8, 9], policyVersion: 4 } as LedgerSampled;
+  assert.deepEqual(recordedVersions(spansOf(three)), { policyVersion: 4 });
+  const swapped = [span(5, 0, 1), span(4, 1, 3)];
+  assert.deepEqual(recordedVersions(swapped), { policyVersion: 4, versions: swapped });
 });

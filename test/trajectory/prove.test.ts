@@ -56,7 +56,10 @@ test('a line that contradicts itself is found although its checksum fits', () =>
     [/mask 1.* version -1/, (copy) => copy.policy_versions.fill(-1, sampled, sampled + 1)],
     [/sampled tokens with mask 0/, (copy) => copy.loss_mask.fill(0, sampled, sampled + 1)],
     [/observed tokens with mask 1/, (copy) => copy.loss_mask.fill(1, observed, observed + 1)],
-    [/another version than its own/, (copy) => copy.policy_versions.fill(99, sampled, sampled + 1)],
+    [
+      /says version 99, its oldest/,
+      (copy) => ((copy.turns[0] as Trajectory['turns'][0]).policy_version = 99),
+    ],
     [/where 0 is due/, (copy) => (copy.turns[0] as Trajectory['turns'][0]).sampled[0]++],
     [/turns end at \d+ of \d+/, (copy) => copy.turns.pop()],
     [/turn 0 calls itself 5/, (copy) => ((copy.turns[0] as Trajectory['turns'][0]).turn = 5)],
@@ -90,12 +93,13 @@ test('a turn that was broken off and went on is one turn', () => {
   const splittable = withTurns.filter(([, first]) => first?.kind === 'sampled' && first.ids.length > 1);
   const [records = []] = fc.sample(splittable, 1);
   const trajectory = assembleTrajectory(records, context);
-  const parts = altered(trajectory, ({ turns }) => {
+  const parts = altered(trajectory, ({ turns, policy_versions }) => {
     const [first] = turns as [Trajectory['turns'][0]];
     const [start] = first.sampled;
     const part = { ...first, finish: 'abort' as const, observed: [start, start] as [number, number] };
     turns.splice(0, 1, { ...part, sampled: [start, start + 1], observed: [start + 1, start + 1] }, first);
     first.sampled = [start + 1, first.sampled[1]];
+    first.policy_version = policy_versions[start + 1] as number;
   });
   assert.deepEqual(proveLine(parts).problems, []);
 });

@@ -19,6 +19,8 @@ export const ledgers: fc.Arbitrary<LedgerRecord[]> = fc
         ids: ids(10),
         deltaIds: ids(10),
         policyVersion: fc.nat(5),
+        /** Weights were swapped under the request, after one token. */
+        swapped: fc.boolean(),
         logprob: fc.double({ min: -20, max: -1e-9, noNaN: true }),
       }),
       { maxLength: 6 },
@@ -37,7 +39,11 @@ export const ledgers: fc.Arbitrary<LedgerRecord[]> = fc
       },
     ];
     let length = promptIds.length;
-    for (const [turn, { ids, deltaIds, policyVersion, logprob }] of turns.entries()) {
+    for (const [turn, { ids, deltaIds, policyVersion, swapped, logprob }] of turns.entries()) {
+      const versions = [
+        { version: policyVersion, start: 0, end: 1 },
+        { version: policyVersion + 1, start: 1, end: ids.length },
+      ];
       records.push({
         kind: 'sampled',
         turn,
@@ -45,6 +51,7 @@ export const ledgers: fc.Arbitrary<LedgerRecord[]> = fc
         ids,
         logprobs: ids.map(() => logprob),
         policyVersion,
+        ...(swapped && ids.length > 1 ? { versions } : {}),
         finish: 'stop',
         text: `turn ${turn}`,
         calls: [{ callId: `${turn}.0`, tool: 'bash', arguments: { command: 'true' }, status: 'ok' }],

@@ -1,5 +1,5 @@
 import { RolloutError } from '../../../contracts/failures.ts';
-import type { Generated, GenerateRequest, LlmServer } from '../../../contracts/llm.ts';
+import type { Generated, GenerateRequest, LlmServer, PolicySpan, Sampled } from '../../../contracts/llm.ts';
 import type { ToolSpec } from '../../../contracts/tools.ts';
 import type { ChatMessage, ModelIdentity } from '../../../contracts/trajectory.ts';
 import type { Policy } from '../../agent/agent.ts';
@@ -67,13 +67,14 @@ export class PooledPolicy implements Policy {
     return this.#member.server.url;
   }
 
-  get policyVersion(): number {
-    return this.#member.server.policyVersion;
-  }
-
-  generate(request: GenerateRequest, signal: AbortSignal): Promise<Generated> {
+  generate(request: GenerateRequest, signal: AbortSignal): Promise<Sampled> {
     const { balancer, expected } = this.#pool;
-    return this.#onAnother(async ({ dialect, model }) => {
+    return this.#onAnother(async ({ dialect, model, server: { url, policyVersion } }) => {
+      const sampled = (generated: Generated): Sampled => ({
+        ...finished(generated, model),
+        server: url,
+        versions: policySpans(generated, policyVersion),
+      });
       const ids: number[] = [];
       const logprobs: number[] = [];
       balancer.lay(this.#rolloutId, expected.sampling(0));
@@ -92,12 +93,12 @@ export class PooledPolicy implements Policy {
           const what = `${this.server} breaks requests off before a token has come`;
           throw new RolloutError('LlmUnreachable', what);
         }
-        return finished(generated, model);
+        return sampled(generated);
       } catch (error) {
         if (!isUnreachable(error) || ids.length === 0) throw error;
         // What came stands, with this server's name and version; the agent asks for the rest.
         this.#pool.failed(this.#member);
-        return finished({ ids, logprobs, finish: 'abort' }, model);
+        return sampled({ ids, logprobs, finish: 'abort' });
       } finally {
         balancer.lay(this.#rolloutId, expected.idle);
       }
@@ -164,6 +165,19 @@ function finished(generated: Generated, { renderer }: Model): Generated {
   const last = generated.ids.at(-1);
   const whole = generated.finish === 'abort' && last !== undefined && renderer.stopIds.includes(last);
   return whole ? { ...generated, finish: 'stop' } : generated;
+}
+
+/**
+ * The policy version of each token: as the server tells, where it calls it by its number; else, for what it was
+ * started with, the one that the pool knows it has.
+ */
+function policySpans({ ids, versions }: Generated, policyVersion: number): PolicySpan[] {
+  if (!versions) return [{ version: policyVersion, start: 0, end: ids.length }];
+  return versions.map(({ version, start, end }) => ({
+    version: /^\d{1,15}$/.test(version) ? Number(version) : policyVersion,
+    start,
+    end,
+  }));
 }
 
 function isUnreachable(error: unknown): boolean {
