@@ -72,6 +72,7 @@ async function evaluate(
           outcome: end.outcome,
           messages: messagesOf(records),
           sandbox: (spec) => fresh.make(spec),
+          python: handlers.python,
           signal,
         }),
     ).finally(() => fresh.release()),

@@ -32,8 +32,8 @@ export function makeInitActivities({ handlers, sandboxes, host }: InitDependenci
 
   async function prepare({ request, attempt }: AttemptInput, signal: AbortSignal): Promise<Placement> {
     const started = Date.now();
-    const { handler, data } = handlers.open(request.task);
     const bounds = { signal, seconds: request.deadlines.initSeconds, late: 'StageDeadline' } as const;
+    const { handler, data } = await callHandler('check', bounds, () => handlers.admit(request.task, signal));
     const sandbox = await sandboxes.create(
       {
         rolloutId: request.rolloutId,

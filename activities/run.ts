@@ -230,8 +230,11 @@ class Run {
     const { handler, data } = handlers.open(this.input.request.task);
     if (ledger.records.length > 0 && ledger.records.at(-1)?.kind !== 'end') {
       const messages = messagesOf(ledger.records);
-      const last = messages.filter((message) => message.role === 'assistant').at(-1);
-      const answer = finalAnswer(ledger.records) ?? last?.content ?? null;
+      const prompt = ledger.records[0]?.kind === 'begin' ? ledger.records[0].messages.length : 0;
+      // A worked example in the prompt is nothing that the agent said.
+      const own = messages.slice(prompt).filter((message) => message.role === 'assistant');
+      const said = own.map((message) => message.content);
+      const answer = finalAnswer(ledger.records) ?? said.at(-1) ?? null;
       const sandbox = bindSandbox(sandboxes, info, AbortSignal.timeout(OUTCOME_SECONDS * 1000));
       const taken =
         end === 'aborted'
@@ -239,7 +242,8 @@ class Run {
           : await callHandler(
               'outcome',
               { signal: new AbortController().signal, seconds: OUTCOME_SECONDS },
-              async () => (await handler.outcome?.({ task: data, sandbox, messages, answer })) ?? { answer },
+              async () =>
+                (await handler.outcome?.({ task: data, sandbox, messages, said, answer })) ?? { answer },
             );
       const outcome = checkedOutcome(taken);
       await ledger.append({ kind: 'end', ended: end, outcome });

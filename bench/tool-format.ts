@@ -12,7 +12,9 @@ import Table from 'cli-table3';
 import { fenced } from '../activities/agent/parsers/fenced.ts';
 import { hermes } from '../activities/agent/parsers/hermes.ts';
 import type { ToolCallParser } from '../activities/agent/parsers/parser.ts';
-import { sameAnswer, statedAnswer } from '../activities/handlers/math/answers.ts';
+import { sameMaths } from '../activities/grading/maths.ts';
+import { PythonPools } from '../activities/grading/python-pools.ts';
+import { statedAnswer } from '../activities/handlers/math/answers.ts';
 import { parsePrompt } from '../activities/handlers/prompt-file.ts';
 import type { ChatFormat } from '../activities/llm/codec.ts';
 import { startEmbeddedLlm } from '../activities/llm/embedded/server.ts';
@@ -135,6 +137,8 @@ async function turnOf(
   return { ids, text: await llm.detokenize(said, NEVER) };
 }
 
+const python = new PythonPools(() => loadTools().python);
+
 async function sample(setup: Setup, format: Format, task: Task, seed: number): Promise<Sample> {
   let promptIds = await setup.renderer.initial(promptOf(format, task.question), NEVER);
   const calls: ToolCall[] = [];
@@ -161,7 +165,7 @@ async function sample(setup: Setup, format: Format, task: Task, seed: number): P
     calls,
     tokens,
     answered: answer !== undefined,
-    correct: answer !== undefined && sameAnswer(answer, gold),
+    correct: answer !== undefined && (await sameMaths(python, { gold, given: answer })),
   };
 }
 

@@ -39,7 +39,7 @@ export async function* readTasks(
     if (text.trim() === '') continue;
     try {
       const task = taskOf(text, `${path.basename(file).replace(/\.jsonl?$/, '')}-${line}`, handler);
-      registry.open(task);
+      await registry.admit(task);
       const earlier = seen.get(task.id);
       if (earlier !== undefined)
         throw new RolloutError('InvalidTask', `id: "${task.id}" is line ${earlier}'s`);

@@ -31,7 +31,7 @@ export interface RoleWorkers {
 export async function makeWorkers(config: Config, roles: readonly Role[]): Promise<RoleWorkers> {
   const { connectionOptions, namespace } = temporalConnection(config);
   const connection = await NativeConnection.connect(connectionOptions);
-  const handlers = await loadHandlers(config.workers.handlers);
+  const handlers = await loadHandlers(config.workers.handlers, { python: () => loadTools().python });
   const store = new TrajectoryStore(config.derived.storeFolder);
   const sandboxes = new SandboxClient(sandboxHostAddress(config.derived.stateFolder));
   const policies = new LlmServers(config.llm.servers, {

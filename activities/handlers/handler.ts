@@ -1,8 +1,16 @@
 import type { z } from 'zod';
 import type { SandboxSpec } from '../../contracts/sandbox.ts';
 import type { ChatMessage, Reward } from '../../contracts/trajectory.ts';
+import type { PythonPrograms } from '../grading/python-pools.ts';
 import type { BoundSandbox } from '../sandbox/bound.ts';
 import type { Tool, ToolServer } from '../tools/tool.ts';
+
+/** What `check` may use. */
+export interface CheckContext<T> {
+  readonly task: T;
+  readonly python: PythonPrograms;
+  readonly signal?: AbortSignal;
+}
 
 /** What `init` may use. */
 export interface InitContext<T> {
@@ -35,8 +43,17 @@ export interface OutcomeContext<T> {
   readonly task: T;
   readonly sandbox: BoundSandbox;
   readonly messages: readonly ChatMessage[];
+  /** What the agent said, turn by turn; nothing of the prompt. */
+  readonly said: readonly string[];
   /** What the agent gave to `finish` or `run` returned, else the last thing it said. */
   readonly answer: string | null;
+}
+
+/** What `recorded` may use: an answer that was given without a rollout of this service. */
+export interface RecordedContext<T> {
+  readonly task: T;
+  readonly response: string;
+  readonly messages: readonly ChatMessage[];
 }
 
 /** What `evaluate` may use. The agent's sandbox is gone by then. */
@@ -50,6 +67,8 @@ export interface EvaluateContext<T> {
    * Without a spec, it is made as the agent's was. Asked for again, the one before ends.
    */
   sandbox(spec?: Partial<SandboxSpec>): Promise<BoundSandbox>;
+  /** Warm Python programs, for what only Python has a library for. */
+  readonly python: PythonPrograms;
   readonly signal: AbortSignal;
 }
 
@@ -65,6 +84,11 @@ export interface AgentHandler<T = unknown> {
   readonly schema: z.ZodType<T>;
   /** Data of one task, for the documentation. */
   readonly example: Record<string, unknown>;
+  /**
+   * What of a task the schema can't check, such as a gold answer that can't be read; asked where tasks are loaded and
+   * at init. Throw a RolloutError InvalidTask that names the field.
+   */
+  check?(context: CheckContext<T>): Promise<void>;
   /** What the sandbox must offer; null if nothing is to run in one. Default: the stock sandbox. */
   sandbox?(task: T): Partial<SandboxSpec> | null;
   /** Tools the agent may call. */
@@ -81,6 +105,11 @@ export interface AgentHandler<T = unknown> {
   init?(context: InitContext<T>): Promise<void>;
   /** What the grader needs of the finished run, a few kilobytes of JSON. Default: `{answer}`. */
   outcome?(context: OutcomeContext<T>): Promise<Record<string, unknown>>;
+  /**
+   * The outcome that a recorded response stands for (`rollouts grade`). Default: that of an agent that said it and did
+   * nothing else; a handler whose `outcome` looks into the sandbox needs its own.
+   */
+  recorded?(context: RecordedContext<T>): Promise<Record<string, unknown>>;
   /** Grades. Throwing means that the grader failed, which is never a reward. */
   evaluate(context: EvaluateContext<T>): Promise<Reward>;
 }

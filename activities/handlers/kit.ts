@@ -4,6 +4,7 @@
  */
 export { z } from 'zod';
 export type { ChatMessage, Reward } from '../../contracts/trajectory.ts';
+export type { PythonPrograms } from '../grading/python-pools.ts';
 export type { BoundSandbox } from '../sandbox/bound.ts';
 export { bash } from '../tools/bash.ts';
 export { editor } from '../tools/editor.ts';
@@ -14,10 +15,12 @@ export type { Tool, ToolContext, ToolHost, ToolOutcome, ToolServer } from '../to
 export {
   type AgentEndpoint,
   type AgentHandler,
+  type CheckContext,
   defineHandler,
   type EvaluateContext,
   type InitContext,
   type OutcomeContext,
+  type RecordedContext,
   type RunContext,
 } from './handler.ts';
 export { loadPrompt, parsePrompt } from './prompt-file.ts';

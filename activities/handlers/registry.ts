@@ -3,17 +3,27 @@ import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { messageOf, RolloutError } from '../../contracts/failures.ts';
 import type { Task } from '../../contracts/task.ts';
+import { PythonPools, type PythonPrograms } from '../grading/python-pools.ts';
 import type { AgentHandler } from './handler.ts';
-import { math } from './math/math.ts';
+import { math, mathPlain } from './math/math.ts';
 
 /** The handlers that come with the project. */
-export const BUILT_IN: readonly AgentHandler[] = [math as AgentHandler];
+export const BUILT_IN: readonly AgentHandler[] = [math, mathPlain] as AgentHandler[];
 
-/** Handlers by name. */
+/** Where there is none: only handlers that ask it notice. */
+const NO_PYTHON: PythonPrograms = {
+  ask: async () => {
+    throw new RolloutError('GraderFailed', 'these handlers were loaded without a Python to grade with');
+  },
+};
+
+/** Handlers by name, and the Python programs that they check and grade with. */
 export class HandlerRegistry {
+  readonly python: PythonPrograms;
   private readonly byName = new Map<string, AgentHandler>();
 
-  constructor(handlers: readonly AgentHandler[] = BUILT_IN) {
+  constructor(handlers: readonly AgentHandler[] = BUILT_IN, python: PythonPrograms = NO_PYTHON) {
+    this.python = python;
     for (const handler of handlers) this.add(handler);
   }
 
@@ -55,18 +65,32 @@ export class HandlerRegistry {
     }
     return { handler, data: parsed.data };
   }
+
+  /** {@link open}, and what the handler itself checks. */
+  async admit(task: Task, signal?: AbortSignal): Promise<{ handler: AgentHandler; data: unknown }> {
+    const opened = this.open(task);
+    const { handler, data } = opened;
+    try {
+      await handler.check?.({ task: data, python: this.python, ...(signal && { signal }) });
+    } catch (error) {
+      if (!(error instanceof RolloutError) || error.type !== 'InvalidTask') throw error;
+      throw new RolloutError('InvalidTask', `task ${task.id}: ${error.message}`, { cause: error });
+    }
+    return opened;
+  }
 }
 
 /**
  * The built-in handlers and those of the given modules: a path (relative to `folder`) or a package name,
- * whose default export is an AgentHandler or a list of them.
+ * whose default export is an AgentHandler or a list of them. `python`: says the path of the interpreter that they
+ * check and grade with, once one is needed.
  * @throws RolloutError InvalidRequest that names the module and what is wrong with it.
  */
 export async function loadHandlers(
   modules: readonly string[],
-  folder: string = process.cwd(),
+  { folder = process.cwd(), python }: { readonly folder?: string; readonly python: () => string },
 ): Promise<HandlerRegistry> {
-  const registry = new HandlerRegistry();
+  const registry = new HandlerRegistry(BUILT_IN, new PythonPools(python));
   for (const name of modules) {
     for (const handler of await importHandlers(name, folder)) registry.add(handler);
   }

@@ -2,6 +2,7 @@ import { access, type FileHandle, open } from 'node:fs/promises';
 import { type HandlerRegistry, loadHandlers } from '../../activities/handlers/registry.ts';
 import { readTrajectory } from '../../activities/trajectory/store.ts';
 import type { Config } from '../../config/load.ts';
+import { loadTools } from '../../config/tools.ts';
 import { messageOf, RolloutError } from '../../contracts/failures.ts';
 import type { RolloutResult } from '../../contracts/result.ts';
 import { runBatch } from '../batch.ts';
@@ -27,7 +28,7 @@ export interface RunOptions {
  * @returns the exit code: 0 if every line was a task and no rollout failed.
  */
 export async function runCommand(config: Config, options: RunOptions, output: Output): Promise<number> {
-  const registry = await loadHandlers(config.workers.handlers);
+  const registry = await loadHandlers(config.workers.handlers, { python: () => loadTools().python });
   const client = await RolloutClient.connect(config);
   const batch = options.batch ?? newBatchId();
   process.once('SIGINT', () => {

@@ -2,7 +2,7 @@ import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from '
 import path from 'node:path';
 import { loadHandlers } from '../../activities/handlers/registry.ts';
 import type { Config } from '../../config/load.ts';
-import { PROJECT_ROOT } from '../../config/tools.ts';
+import { loadTools, PROJECT_ROOT } from '../../config/tools.ts';
 import { startStack } from '../../workers/stack/stack.ts';
 import type { Output } from '../output.ts';
 import { RolloutClient } from '../rollout-client.ts';
@@ -65,7 +65,7 @@ async function runSampleBatch(config: Config, samples: number, output: Output): 
     const code = await runTasks(
       client,
       forSample(config),
-      await loadHandlers(config.workers.handlers),
+      await loadHandlers(config.workers.handlers, { python: () => loadTools().python }),
       {
         tasks: path.join(PROJECT_ROOT, 'examples', 'tasks', 'arithmetic.jsonl'),
         handler: 'math',

@@ -3,24 +3,31 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
-import { HandlerRegistry } from '../../activities/handlers/registry.ts';
+import { PythonPools } from '../../activities/grading/python-pools.ts';
+import { BUILT_IN, HandlerRegistry } from '../../activities/handlers/registry.ts';
 import { rolloutIdOf } from '../../client/batch.ts';
 import { type BadLine, readTasks } from '../../client/tasks-file.ts';
+import { loadTools } from '../../config/tools.ts';
 import { visibilityQuery } from '../../contracts/filter.ts';
 import { RolloutId } from '../../contracts/request.ts';
 
+const python = new PythonPools(() => loadTools().python);
+const registry = new HandlerRegistry(BUILT_IN, python);
 let folder: string;
 before(async () => {
   folder = await mkdtemp(path.join(tmpdir(), 'tasks-'));
 });
-after(() => rm(folder, { recursive: true }));
+after(() => {
+  python.close();
+  return rm(folder, { recursive: true });
+});
 
 async function read(text: string, handler = 'math') {
   const file = path.join(folder, 'set.jsonl');
   await writeFile(file, text);
   const bad: BadLine[] = [];
   const tasks = [];
-  for await (const task of readTasks(file, handler, new HandlerRegistry(), (line) => bad.push(line))) {
+  for await (const task of readTasks(file, handler, registry, (line) => bad.push(line))) {
     tasks.push(task);
   }
   return { tasks, bad };
@@ -98,7 +105,7 @@ test('a byte order mark is no part of the first line, and ids and texts are chec
 
 test('an unknown handler and a missing file are one error each', async () => {
   await assert.rejects(read(good, 'maths'), { type: 'UnknownHandler' });
-  const missing = readTasks(path.join(folder, 'none.jsonl'), 'math', new HandlerRegistry(), () => {});
+  const missing = readTasks(path.join(folder, 'none.jsonl'), 'math', registry, () => {});
   await assert.rejects(async () => {
     for await (const _ of missing);
   }, /none\.jsonl/);

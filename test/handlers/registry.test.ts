@@ -6,8 +6,9 @@ import { after, before, test } from 'node:test';
 import { math } from '../../activities/handlers/math/math.ts';
 import { parsePrompt } from '../../activities/handlers/prompt-file.ts';
 import { loadHandlers } from '../../activities/handlers/registry.ts';
-import { PROJECT_ROOT } from '../../config/tools.ts';
+import { loadTools, PROJECT_ROOT } from '../../config/tools.ts';
 
+const python = () => loadTools().python;
 let folder: string;
 before(async () => {
   folder = await mkdtemp(path.join(tmpdir(), 'handlers-'));
@@ -15,10 +16,13 @@ before(async () => {
 after(() => rm(folder, { recursive: true }));
 
 test('a handler of one’s own is loaded from its file and checks its tasks', async () => {
-  const registry = await loadHandlers(['./examples/handlers/count-lines.ts'], PROJECT_ROOT);
+  const registry = await loadHandlers(['./examples/handlers/count-lines.ts'], {
+    folder: PROJECT_ROOT,
+    python,
+  });
   assert.deepEqual(
     registry.list().map(({ name }) => name),
-    ['count-lines', 'math'],
+    ['count-lines', 'math', 'math-plain'],
   );
   const { data } = registry.open({ handler: 'count-lines', id: 'a', data: { text: 'x\n' } });
   assert.deepEqual(data, { text: 'x\n' });
@@ -29,7 +33,10 @@ test('a handler of one’s own is loaded from its file and checks its tasks', as
 });
 
 test('every example of a handler is a task of it', async () => {
-  const registry = await loadHandlers(['./examples/handlers/count-lines.ts'], PROJECT_ROOT);
+  const registry = await loadHandlers(['./examples/handlers/count-lines.ts'], {
+    folder: PROJECT_ROOT,
+    python,
+  });
   for (const { name, example } of registry.list()) {
     registry.open({ handler: name, id: 'example', data: example });
   }
@@ -38,12 +45,12 @@ test('every example of a handler is a task of it', async () => {
 test('a module that is no handler is refused with what is missing', async () => {
   const load = async (name: string, text: string) => {
     await writeFile(path.join(folder, name), text);
-    return loadHandlers([`./${name}`], folder);
+    return loadHandlers([`./${name}`], { folder, python });
   };
   await assert.rejects(load('a.mjs', 'export default {}'), /a\.mjs: its default export has no name/);
   await assert.rejects(load('b.mjs', 'export default { name: "b" }'), /has no schema/);
   await assert.rejects(load('c.mjs', 'throw new Error("broken")'), /c\.mjs: broken/);
-  await assert.rejects(loadHandlers(['./none.mjs'], folder), /none\.mjs/);
+  await assert.rejects(loadHandlers(['./none.mjs'], { folder, python }), /none\.mjs/);
   const twice = `const h = { name: 'math', schema: { safeParse() {} }, tools() {}, prompt() {}, evaluate() {} }; export default h`;
   await assert.rejects(load('d.mjs', twice), /two handlers are called math/);
 });
@@ -62,7 +69,8 @@ test('a prompt file is messages by role, with values put in literally', () => {
 
 test('GSM8K, MATH and AMC lines are maths tasks as they are; the gold answer is not in the prompt', async () => {
   const sandbox = () => assert.fail('an answer is graded without a sandbox');
-  const signal = AbortSignal.timeout(1000);
+  const signal = AbortSignal.timeout(60_000);
+  const { python: programs } = await loadHandlers([], { python });
   for (const [data, answer, reward] of [
     [{ question: 'Two and two?', answer: '2+2 = <<2+2=4>>4\n#### 4' }, '4', 1],
     [{ problem: 'Half?', solution: 'It is $\\boxed{\\frac{1}{2}}$.', level: 'Level 1' }, '0.5', 1],
@@ -71,10 +79,13 @@ test('GSM8K, MATH and AMC lines are maths tasks as they are; the gold answer is 
     [{ problem: 'Miles?', answer: 27 }, null, 0],
   ] as const) {
     const task = math.schema.parse(data);
-    assert.deepEqual(await math.evaluate({ task, outcome: { answer }, messages: [], sandbox, signal }), {
-      total: reward,
-      parts: { correct: reward },
-    });
+    assert.deepEqual(
+      await math.evaluate({ task, outcome: { answer }, messages: [], sandbox, python: programs, signal }),
+      {
+        total: reward,
+        parts: { correct: reward },
+      },
+    );
     const said = ((await math.prompt?.(task)) ?? []).map(({ content }) => content).join('\n');
     assert.ok(said.includes(task.question ?? (task.problem as string)));
     assert.ok(!said.includes('####') && !said.includes('frac'));

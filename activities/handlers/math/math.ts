@@ -1,9 +1,11 @@
 import { z } from 'zod';
 import { RolloutError } from '../../../contracts/failures.ts';
+import { readMaths, sameMaths } from '../../grading/maths.ts';
 import { bash } from '../../tools/bash.ts';
-import { defineHandler } from '../handler.ts';
+import { ipython } from '../../tools/ipython.ts';
+import { type AgentHandler, defineHandler } from '../handler.ts';
 import { loadPrompt } from '../prompt-file.ts';
-import { sameAnswer, statedAnswer } from './answers.ts';
+import { agentsAnswer, statedAnswer } from './answers.ts';
 
 const GoldText = z.union([z.string().min(1), z.number()]).transform(String);
 
@@ -26,11 +28,16 @@ export const MathTask = z
     if (task.answer === undefined && task.solution === undefined) {
       context.addIssue({ code: 'custom', path: ['answer'], message: 'expected an answer or a solution' });
     } else if (goldOf(task) === undefined) {
-      const path = [task.answer === undefined ? 'solution' : 'answer'];
-      context.addIssue({ code: 'custom', path, message: 'states no answer (\\boxed{…} or "#### …")' });
+      context.addIssue({
+        code: 'custom',
+        path: [goldField(task)],
+        message: 'states no answer (\\boxed{…} or "#### …")',
+      });
     }
   });
 export type MathTask = z.infer<typeof MathTask>;
+
+const goldField = (task: Pick<MathTask, 'answer'>) => (task.answer === undefined ? 'solution' : 'answer');
 
 /** The gold answer: stated in a worked answer (`#### N`, \boxed), or the whole of a short one. */
 function goldOf(task: Pick<MathTask, 'answer' | 'solution'>): string | undefined {
@@ -40,28 +47,59 @@ function goldOf(task: Pick<MathTask, 'answer' | 'solution'>): string | undefined
   return statedAnswer(task.solution ?? '');
 }
 
-/** Maths problems with a bash tool; reward 1 for the right answer, else 0. */
-export const math = defineHandler<MathTask>({
+const problemOf = (task: MathTask) => task.question ?? task.problem ?? '';
+
+/** Reward 1 for an answer that Math-Verify takes for the gold one, else 0. */
+function mathHandler(
+  own: Pick<AgentHandler<MathTask>, 'name' | 'description' | 'tools' | 'sandbox'> & { prompt: URL },
+) {
+  const { prompt, ...rest } = own;
+  return defineHandler<MathTask>({
+    ...rest,
+    schema: MathTask,
+    example: { question: 'Tom has 3 boxes of 12 pens. How many pens has he?', answer: '3*12 = 36\n#### 36' },
+
+    prompt: (task) => loadPrompt(prompt, { question: problemOf(task) }),
+
+    check: async ({ task, python, signal }) => {
+      const gold = goldOf(task) ?? '';
+      if ((await readMaths(python, gold, signal)) !== null) return;
+      throw new RolloutError(
+        'InvalidTask',
+        `${goldField(task)}: Math-Verify cannot read the gold answer "${gold}"`,
+      );
+    },
+
+    outcome: async ({ task, said, messages }) => {
+      const asked = messages.filter(({ role }) => role === 'system' || role === 'user');
+      const texts = [problemOf(task), ...asked.map(({ content }) => content)];
+      return { answer: agentsAnswer(said, texts) ?? null };
+    },
+
+    evaluate: async ({ task, outcome, python, signal }) => {
+      const gold = goldOf(task);
+      if (gold === undefined) throw new RolloutError('InvalidTask', 'the task states no gold answer');
+      const given = outcome.answer;
+      const correct = typeof given === 'string' && (await sameMaths(python, { gold, given }, signal)) ? 1 : 0;
+      return { total: correct, parts: { correct } };
+    },
+  });
+}
+
+/** Maths problems with a shell and an IPython session that has SymPy. */
+export const math = mathHandler({
   name: 'math',
-  description: 'Maths word problems (GSM8K, MATH, AMC and AIME layouts), answered in \\boxed{}.',
-  schema: MathTask,
-  example: { question: 'Tom has 3 boxes of 12 pens. How many pens has he?', answer: '3*12 = 36\n#### 36' },
+  description:
+    'Maths problems (GSM8K, MATH, AMC and AIME layouts) with bash and ipython, answered in \\boxed{}.',
+  prompt: new URL('./prompt.md', import.meta.url),
+  tools: () => [bash, ipython],
+});
 
-  tools: () => [bash],
-
-  prompt: (task) =>
-    loadPrompt(new URL('./prompt.md', import.meta.url), { question: task.question ?? task.problem ?? '' }),
-
-  outcome: async ({ messages }) => {
-    const said = messages.filter((message) => message.role === 'assistant').at(-1)?.content ?? '';
-    return { answer: statedAnswer(said) ?? null };
-  },
-
-  evaluate: async ({ task, outcome }) => {
-    const gold = goldOf(task);
-    if (gold === undefined) throw new RolloutError('InvalidTask', 'the task states no gold answer');
-    const given = outcome.answer;
-    const correct = typeof given === 'string' && sameAnswer(given, gold) ? 1 : 0;
-    return { total: correct, parts: { correct } };
-  },
+/** Maths problems by reasoning alone: no tools, no sandbox. */
+export const mathPlain = mathHandler({
+  name: 'math-plain',
+  description: 'The same problems without tools and without a sandbox.',
+  prompt: new URL('./plain.md', import.meta.url),
+  tools: () => [],
+  sandbox: () => null,
 });

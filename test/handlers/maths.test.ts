@@ -1,0 +1,102 @@
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { sameMaths } from '../../activities/grading/maths.ts';
+import { PythonPools } from '../../activities/grading/python-pools.ts';
+import { HandlerRegistry } from '../../activities/handlers/registry.ts';
+import { loadTools } from '../../config/tools.ts';
+
+const python = new PythonPools(() => loadTools().python);
+after(() => python.close());
+
+/** Gold answer, spellings that are right, near misses that are wrong. */
+const JUDGEMENTS: [string, string[], string[]][] = [
+  // Reports of other graders' users, each with its kind.
+  ['\\frac{1}{2}', ['\\frac{1}{2}', '\\dfrac12', '1/2', '0.5', '.5', '50\\%'], ['\\frac{1}{3}', '2']],
+  ['01', ['1'], ['0,1', '0.1', '10']],
+  ['1/2004!', ['\\frac{1}{2004!}'], ['1/2006!', '0', '1/2005!']],
+  ['10^{-20}', ['1e-20', '\\frac{1}{10^{20}}'], ['10^{-21}', '0', '-10^{-20}']],
+  ['2021', ['2021', '+2021'], ['\\pm 2021', '±2021', '-2021']],
+  ['\\pm 2021', ['±2021', '-2021, 2021'], ['2021', '-2021']],
+  ['28\\%', ['28 percent', '28%', '28\\%', '0.28'], ['29 percent', '2.8%']],
+  ['73', ['**73**', '**73**.', '$73$', '73.0'], ['**37**', '7.3']],
+  ['10080', ['10,\\!080', '10,080', '10{,}080', '10 080'], ['10.080', '1080', '10,800']],
+  ['864', ['864 \\mbox{ inches}^2', '864 \\text{ in}^2', '864 inches'], ['864^2', '865 \\mbox{ inches}^2']],
+  ['x \\in [-2,7]', ['x \\in [-2,7]', '[-2,7]', '-2 \\le x \\le 7'], ['(-2,7)', '[-2,7)', 'x \\in [-2,8]']],
+  // What else stands in answers.
+  [
+    '1080',
+    ['$1,080', '\\$1080', '1080 dollars', '1080.', '\\text{1080}', '2160/2'],
+    ['1081', '-1080', '1,08'],
+  ],
+  ['1/3', ['0.333333', '\\frac13', '2/6'], ['0.33', '0.3', '3']],
+  ['3.5', ['3\\frac{1}{2}', '3 1/2', '7/2'], ['31/2', '3.05']],
+  ['2\\sqrt{2}', ['\\sqrt{8}', '2sqrt(2)', '2\\sqrt2'], ['\\sqrt{2}', '2.83']],
+  ['x^2+1', ['1 + x^2'], ['x^2-1', 'y^2+1']],
+  ['x=5', ['5', 'x = 5'], ['y = 5', '6']],
+  ['\\text{Evelyn}', ['Evelyn', '\\textbf{Evelyn}'], ['Eve', 'Nyleve']],
+  ['\\{1, 2\\}', ['1, 2', '2, 1'], ['1', '1, 2, 3']],
+  [
+    '42',
+    ['6 \\times 7', '42 apples'],
+    ['41, 42', '42 or 43', '12 apples and 42 pears', '', '\\boxed{', '1/0'],
+  ],
+];
+
+test('Math-Verify judges as a careful person does', async () => {
+  const judged = JUDGEMENTS.flatMap(([gold, right, wrong]) => [
+    ...right.map(async (given) => ({
+      gold,
+      given,
+      want: true,
+      got: await sameMaths(python, { gold, given }),
+    })),
+    ...wrong.map(async (given) => ({
+      gold,
+      given,
+      want: false,
+      got: await sameMaths(python, { gold, given }),
+    })),
+  ]);
+  const wrong = (await Promise.all(judged)).filter(({ want, got }) => want !== got);
+  assert.deepEqual(wrong, []);
+});
+
+test('what a policy answers is read as mathematics, never run', async () => {
+  const given = '__import__("os").kill(__import__("os").getppid(), 9)';
+  assert.equal(await sameMaths(python, { gold: '42', given }), false);
+  assert.equal(
+    await sameMaths(python, { gold: '42', given: '1'.repeat(100_000) }),
+    false,
+    'too long to be one',
+  );
+});
+
+test('an answer that cannot be computed in time fails its own grade and no other', async () => {
+  const hanging = assert.rejects(sameMaths(python, { gold: '42', given: '(10^9)!' }), {
+    type: 'GraderFailed',
+    message: /its time was over/,
+  });
+  let over = false;
+  void hanging.then(() => {
+    over = true;
+  });
+  for (const given of ['42', '43', '42']) {
+    assert.equal(await sameMaths(python, { gold: '42', given }), given === '42');
+  }
+  assert.equal(over, false, 'the others did not wait for it');
+  await hanging;
+  assert.equal(await sameMaths(python, { gold: '42', given: '42' }), true);
+});
+
+test('a gold answer that cannot be read is a bad task, and never a reward', async () => {
+  const registry = new HandlerRegistry(undefined, python);
+  for (const answer of ['\\frac{1}{', '?', '}{']) {
+    const task = { handler: 'math', id: 'a', data: { problem: 'What?', answer } };
+    await assert.rejects(registry.admit(task), {
+      type: 'InvalidTask',
+      message: `task a: answer: Math-Verify cannot read the gold answer "${answer}"`,
+    });
+    await assert.rejects(sameMaths(python, { gold: answer, given: answer }), { type: 'GraderFailed' });
+  }
+  await registry.admit({ handler: 'math', id: 'a', data: { problem: 'Who?', answer: 'Evelyn' } });
+});

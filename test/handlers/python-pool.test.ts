@@ -1,0 +1,89 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import test, { type TestContext } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import { PythonPool } from '../../activities/grading/python-pool.ts';
+import { loadTools, PROJECT_ROOT } from '../../config/tools.ts';
+
+/** Answers its process id, after doing what it is told. */
+const PROGRAM = `
+import os, sys, time
+sys.path.insert(0, ${JSON.stringify(path.join(PROJECT_ROOT, 'activities', 'grading'))})
+from worker import serve
+def answer(request):
+    do = request.get('do')
+    if do == 'raise': raise ValueError('no such thing')
+    if do == 'die': os._exit(3)
+    if do == 'hang':
+        while True: pass
+    if do == 'print': print('noise'); os.write(1, b'more noise\\n')
+    if do == 'grow': bytearray(8 * 1024 ** 3)
+    return os.getpid()
+serve(answer)
+`;
+
+async function pool(t: TestContext, program = PROGRAM, size = 1): Promise<PythonPool> {
+  const folder = await mkdtemp(path.join(tmpdir(), 'pool-'));
+  const file = path.join(folder, 'program.py');
+  await writeFile(file, program);
+  const made = new PythonPool({ python: loadTools().python, program: pathToFileURL(file), size });
+  t.after(async () => {
+    made.close();
+    await rm(folder, { recursive: true });
+  });
+  return made;
+}
+
+test('one warm process answers one request after the other', async (t) => {
+  const workers = await pool(t);
+  const pids = await Promise.all([1, 2, 3].map(() => workers.ask({}, 10)));
+  assert.equal(new Set(pids).size, 1);
+  assert.equal(await workers.ask({ do: 'print' }, 10), pids[0], 'what a library prints is no answer');
+});
+
+test('a request that raises is a failed grade; the process goes on', async (t) => {
+  const workers = await pool(t);
+  const pid = await workers.ask({}, 10);
+  await assert.rejects(workers.ask({ do: 'raise' }, 10), {
+    type: 'GraderFailed',
+    message: 'grader program.py: ValueError: no such thing',
+  });
+  await assert.rejects(workers.ask({ do: 'grow' }, 10), { type: 'GraderFailed', message: /MemoryError/ });
+  assert.equal(await workers.ask({}, 10), pid);
+});
+
+test('a process that dies or hangs is replaced, and holds up nobody', async (t) => {
+  const workers = await pool(t);
+  const first = await workers.ask({}, 10);
+  await assert.rejects(workers.ask({ do: 'die' }, 10), { type: 'GraderFailed', message: /status 3/ });
+  const second = await workers.ask({}, 10);
+  assert.notEqual(second, first);
+  const hanging = assert.rejects(workers.ask({ do: 'hang' }, 1.5), {
+    type: 'GraderFailed',
+    message: /its time was over/,
+  });
+  let hangs = true;
+  void hanging.then(() => {
+    hangs = false;
+  });
+  const third = await workers.ask({}, 10);
+  assert.ok(hangs && third !== second, 'another process answered meanwhile');
+  await hanging;
+  assert.throws(() => process.kill(second as number, 0), 'the one that hung is dead');
+});
+
+test('a program that does not load fails the grade with its own words', async (t) => {
+  const workers = await pool(t, 'import nothing_of_this_name');
+  await assert.rejects(workers.ask({}, 10), { type: 'GraderFailed', message: /nothing_of_this_name/ });
+});
+
+test('a caller that gives up is told so at once, and its place goes to the next', async (t) => {
+  const workers = await pool(t);
+  const given = new AbortController();
+  const asked = workers.ask({ do: 'hang' }, 1, given.signal);
+  given.abort(new Error('over'));
+  await assert.rejects(asked, /over/);
+  assert.equal(typeof (await workers.ask({}, 10)), 'number');
+});
