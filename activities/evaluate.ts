@@ -4,12 +4,10 @@ import { recordIdentity, recordTimings } from '../contracts/record.ts';
 import type { RolloutResult } from '../contracts/result.ts';
 import type { ConcludeInput, EvaluateActivities, EvaluateInput } from '../contracts/stages.ts';
 import { atEdge } from './errors.ts';
-import { callHandler } from './handlers/call.ts';
-import { checkedReward } from './handlers/checked.ts';
+import { grade } from './grading/grade.ts';
 import type { HandlerRegistry } from './handlers/registry.ts';
 import { withHeartbeat } from './heartbeat.ts';
 import type { SandboxClient } from './sandbox/client.ts';
-import { GraderSandboxes } from './sandbox/for-grader.ts';
 import { assembleTrajectories, messagesOf, truncationOf } from './trajectory/assemble.ts';
 import type { TrajectoryStore } from './trajectory/store.ts';
 import { versionRange } from './trajectory/versions.ts';
@@ -54,29 +52,14 @@ async function evaluate(
   if (end?.kind !== 'end') throw new RolloutError('StoreCorrupt', 'the stored ledger has no end');
 
   const { handler, data } = handlers.open(request.task);
-  const owner = { rolloutId: request.rolloutId, workflowRunId, attempt };
-  const signal = context.cancellationSignal;
-  const fresh = new GraderSandboxes(sandboxes, owner, handler.sandbox?.(data) ?? {}, signal);
-  const reward = checkedReward(
-    await callHandler(
-      'evaluate',
-      {
-        signal,
-        seconds: request.deadlines.evaluateSeconds,
-        late: 'StageDeadline',
-        thrown: 'GraderFailed',
-      },
-      () =>
-        handler.evaluate({
-          task: data,
-          outcome: end.outcome,
-          messages: messagesOf(records),
-          sandbox: (spec) => fresh.make(spec),
-          python: handlers.python,
-          signal,
-        }),
-    ).finally(() => fresh.release()),
-  );
+  const reward = await grade({
+    ...{ handler, data, sandboxes, python: handlers.python },
+    outcome: end.outcome,
+    messages: messagesOf(records),
+    owner: { rolloutId: request.rolloutId, workflowRunId, attempt },
+    seconds: request.deadlines.evaluateSeconds,
+    signal: context.cancellationSignal,
+  });
   const trajectory = await store.putTrajectory(
     key,
     assembleTrajectories(records, {

@@ -8,7 +8,6 @@ import { loadTools } from '../config/tools.ts';
 import { FAILURES, messageOf, RolloutError } from '../contracts/failures.ts';
 import { CANCEL_REASONS } from '../contracts/signals.ts';
 import { doctorCommand } from './commands/doctor.ts';
-import { handlersCommand } from './commands/handlers.ts';
 import { imageCommand } from './commands/image.ts';
 import { configCommand, listCommand, showCommand } from './commands/inspect.ts';
 import { leaksCommand } from './commands/leaks.ts';
@@ -16,7 +15,8 @@ import { runCommand } from './commands/run.ts';
 import { cancelCommand, pauseCommand } from './commands/steer.ts';
 import { upCommand } from './commands/up.ts';
 import { verifyCommand } from './commands/verify.ts';
-import { makeOutput, type Output } from './output.ts';
+import { makeOutput } from './output.ts';
+import { type AddCommand, addTaskCommands } from './task-commands.ts';
 
 /** Flags that every command has; they set configuration values. */
 interface CommonFlags {
@@ -49,17 +49,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     .option('--tokenizer <folder>', 'tokenizer and chat template of the --server ones')
     .option('--state-dir <folder>', 'folder of server database, sandboxes, store and logs');
 
-  /** Adds a command whose action gets the configuration and an output. */
-  const add = (
-    usage: string,
-    description: string,
-    action: (
-      config: Config,
-      output: Output,
-      args: string[],
-      flags: Record<string, unknown>,
-    ) => Promise<number> | number,
-  ): Command =>
+  const add: AddCommand = (usage, description, action) =>
     program
       .command(usage)
       .description(description)
@@ -158,9 +148,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     .option('--tolerance <nats>', 'largest difference of log-probabilities that is no problem', Number);
 
   add('config', 'print the effective configuration and where each value comes from', configCommand);
-  add('handlers', 'list the kinds of task with their schema', (config, output) =>
-    handlersCommand(config, output),
-  );
+  addTaskCommands(add, count);
   add(
     'doctor',
     'which ways to isolate work on this machine, and what each guarantees',

@@ -1,81 +1,76 @@
-import { createReadStream } from 'node:fs';
 import path from 'node:path';
-import { createInterface } from 'node:readline';
 import type { HandlerRegistry } from '../activities/handlers/registry.ts';
 import { messageOf, RolloutError } from '../contracts/failures.ts';
 import { problemsOf } from '../contracts/problems.ts';
 import { Task } from '../contracts/task.ts';
+import { type Fields, rowsOf } from './rows.ts';
 
-/** A line that holds no task: where it is and what is wrong with it. */
+/** A row that holds no task: where it is and what is wrong with it. */
 export interface BadLine {
   readonly file: string;
   readonly line: number;
   readonly problem: string;
 }
 
-/** JSON.stringify writes what is no character as an escape; pairs and escaped backslashes are none. */
-const LONE_SURROGATE = /(?<!\\)(?:\\\\)*\\ud[89a-f][0-9a-f]{2}/i;
+/** A task and where it stands. */
+export interface PlacedTask {
+  readonly task: Task;
+  readonly line: number;
+  /** False: the row names none, and its id is made of the file's name and the line. */
+  readonly named: boolean;
+}
 
 /** Fields that data sets name their tasks by, in this order. */
-const ID_FIELDS = ['id', 'task_id', 'instance_id', 'unique_id'] as const;
+const ID_FIELDS = ['id', 'task_id', 'instance_id', 'question_id', 'unique_id'] as const;
 
-/**
- * Reads tasks from a JSONL file, one at a time: a file of any length takes no more memory than its ids. A
- * line that is no task, or repeats an id, is told to `onBad` and stops nothing else.
- * @throws RolloutError InvalidRequest if the file can't be read.
- */
+/** {@link readPlacedTasks}, the tasks alone. */
 export async function* readTasks(
   file: string,
   handler: string,
   registry: HandlerRegistry,
   onBad: (bad: BadLine) => void,
 ): AsyncIterable<Task> {
+  for await (const { task } of readPlacedTasks(file, handler, registry, onBad)) yield task;
+}
+
+/**
+ * Reads tasks from a JSONL or Parquet file, one at a time: a file of any length takes no more memory than its ids. A
+ * row that is no task, or repeats an id, is told to `onBad` and stops nothing else.
+ * @throws RolloutError InvalidRequest if the file can't be read, UnknownHandler, GraderFailed
+ */
+export async function* readPlacedTasks(
+  file: string,
+  handler: string,
+  registry: HandlerRegistry,
+  onBad: (bad: BadLine) => void,
+): AsyncIterable<PlacedTask> {
   registry.get(handler); // an unknown handler is one error, not one for each line
   const seen = new Map<string, number>();
-  let line = 0;
-  for await (const raw of linesOf(file)) {
-    line++;
-    const text = line === 1 ? raw.replace(/^\uFEFF/, '') : raw; // a byte order mark is no part of the JSON
-    if (text.trim() === '') continue;
+  for await (const row of rowsOf(file)) {
+    const { line } = row;
     try {
-      const task = taskOf(text, `${path.basename(file).replace(/\.jsonl?$/, '')}-${line}`, handler);
+      if ('problem' in row) throw new RolloutError('InvalidTask', row.problem);
+      const id = ID_FIELDS.map((field) => row.fields[field]).find(isId);
+      const base = path.basename(file).replace(/\.(?:jsonl?(?:\.gz)?|parquet)$/, '');
+      const task = taskOf(row.fields, id === undefined ? `${base}-${line}` : String(id), handler);
       await registry.admit(task);
       const earlier = seen.get(task.id);
-      if (earlier !== undefined)
+      if (earlier !== undefined) {
         throw new RolloutError('InvalidTask', `id: "${task.id}" is line ${earlier}'s`);
+      }
       seen.set(task.id, line);
-      yield task;
+      yield { task, line, named: id !== undefined };
     } catch (error) {
-      if (!(error instanceof RolloutError) && !(error instanceof SyntaxError)) throw error;
+      if (!(error instanceof RolloutError) || error.type !== 'InvalidTask') throw error;
       onBad({ file, line, problem: messageOf(error) });
     }
   }
 }
 
-function taskOf(text: string, fallbackId: string, handler: string): Task {
-  const data: unknown = JSON.parse(text);
-  if (data === null || typeof data !== 'object' || Array.isArray(data)) {
-    throw new RolloutError('InvalidTask', 'expected a JSON object on the line');
-  }
-  const fields = data as Record<string, unknown>;
-  const id = ID_FIELDS.map((field) => fields[field]).find(
-    (value) => typeof value === 'string' || typeof value === 'number',
-  );
-  if (LONE_SURROGATE.test(JSON.stringify(data))) {
-    throw new RolloutError('InvalidTask', 'a text holds half of a surrogate pair, which no tokenizer takes');
-  }
-  const task = Task.safeParse({ handler, id: id === undefined ? fallbackId : String(id), data: fields });
+const isId = (value: unknown) => typeof value === 'string' || typeof value === 'number';
+
+function taskOf(fields: Fields, id: string, handler: string): Task {
+  const task = Task.safeParse({ handler, id, data: fields });
   if (task.success) return task.data;
   throw new RolloutError('InvalidTask', problemsOf(task.error));
-}
-
-async function* linesOf(file: string): AsyncIterable<string> {
-  const stream = createReadStream(file, 'utf8');
-  try {
-    yield* createInterface({ input: stream, crlfDelay: Number.POSITIVE_INFINITY });
-  } catch (error) {
-    throw new RolloutError('InvalidRequest', `tasks file ${file}: ${messageOf(error)}`, { cause: error });
-  } finally {
-    stream.destroy();
-  }
 }

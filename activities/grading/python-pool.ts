@@ -64,16 +64,22 @@ export class PythonPool {
    */
   async ask(request: object, seconds: number, signal?: AbortSignal): Promise<unknown> {
     signal?.throwIfAborted();
-    return new Promise((resolve, reject) => {
-      const job: Job = { request, seconds, resolve, reject };
-      signal?.addEventListener('abort', () => {
-        const place = this.waiting.indexOf(job);
-        if (place >= 0) this.waiting.splice(place, 1);
-        reject(signal.reason); // one that is under way ends by its own limit
+    let left: () => void = () => {};
+    try {
+      return await new Promise((resolve, reject) => {
+        const job: Job = { request, seconds, resolve, reject };
+        left = () => {
+          const place = this.waiting.indexOf(job);
+          if (place >= 0) this.waiting.splice(place, 1);
+          reject(signal?.reason); // one that is under way ends by its own limit
+        };
+        signal?.addEventListener('abort', left);
+        this.waiting.push(job);
+        this.next();
       });
-      this.waiting.push(job);
-      this.next();
-    });
+    } finally {
+      signal?.removeEventListener('abort', left);
+    }
   }
 
   /** Ends the workers that are idle. */

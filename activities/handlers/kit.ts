@@ -24,3 +24,4 @@ export {
   type RunContext,
 } from './handler.ts';
 export { loadPrompt, parsePrompt } from './prompt-file.ts';
+export { rewardOf } from './reward-of.ts';

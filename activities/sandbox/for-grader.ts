@@ -4,7 +4,7 @@ import type { SandboxClient } from './client.ts';
 
 /** Fresh sandboxes for one grader: made when it asks, gone when it is done. */
 export class GraderSandboxes {
-  private readonly client: SandboxClient;
+  private readonly client: () => Promise<SandboxClient>;
   private readonly owner: Pick<CreateSandbox, 'rolloutId' | 'workflowRunId' | 'attempt'>;
   private readonly usual: Partial<SandboxSpec>;
   private readonly signal: AbortSignal;
@@ -13,12 +13,12 @@ export class GraderSandboxes {
 
   /** `usual`: the spec of one that is asked for without. */
   constructor(
-    client: SandboxClient,
+    client: SandboxClient | (() => Promise<SandboxClient>),
     owner: Pick<CreateSandbox, 'rolloutId' | 'workflowRunId' | 'attempt'>,
     usual: Partial<SandboxSpec>,
     signal: AbortSignal,
   ) {
-    this.client = client;
+    this.client = typeof client === 'function' ? client : async () => client;
     this.owner = owner;
     this.usual = usual;
     this.signal = signal;
@@ -27,15 +27,18 @@ export class GraderSandboxes {
   /** @throws RolloutError HostUnreachable where eval workers have no sandbox host beside them, SandboxFailed */
   async make(asked?: Partial<SandboxSpec>): Promise<BoundSandbox> {
     const spec = SandboxSpec.parse(asked ?? this.usual);
-    const info = await this.client.create({ ...this.owner, purpose: 'grader', spec }, this.signal);
+    const client = await this.client();
+    const info = await client.create({ ...this.owner, purpose: 'grader', spec }, this.signal);
     this.made.push(info.sandboxId);
     // A grader that was left because it took too long gets no more.
     if (this.over) await this.release();
-    return bindSandbox(this.client, info, this.signal);
+    return bindSandbox(client, info, this.signal);
   }
 
   async release(): Promise<void> {
     this.over = true;
-    await Promise.all(this.made.map((sandboxId) => this.client.release(sandboxId)));
+    if (this.made.length === 0) return;
+    const client = await this.client();
+    await Promise.all(this.made.map((sandboxId) => client.release(sandboxId)));
   }
 }

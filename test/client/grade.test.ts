@@ -1,0 +1,147 @@
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, before, test } from 'node:test';
+import { promisify } from 'node:util';
+import { gzipSync } from 'node:zlib';
+import { parquetWriteFile } from 'hyparquet-writer';
+import { gradeCommand } from '../../client/commands/grade.ts';
+import { handlerCommand } from '../../client/commands/handler-init.ts';
+import { tasksCommand } from '../../client/commands/tasks.ts';
+import { rowsOf } from '../../client/rows.ts';
+import { loadConfig } from '../../config/load.ts';
+import { PROJECT_ROOT } from '../../config/tools.ts';
+
+let folder: string;
+before(async () => {
+  folder = await mkdtemp(path.join(tmpdir(), 'grade-'));
+});
+after(() => rm(folder, { recursive: true }));
+
+const file = async (name: string, content: string | Uint8Array) => {
+  const where = path.join(folder, name);
+  await writeFile(where, content);
+  return where;
+};
+
+function listening() {
+  const notes: string[] = [];
+  const results: unknown[] = [];
+  const output = {
+    json: true,
+    note: (line: string) => void notes.push(line),
+    result: (value: unknown) => void results.push(value),
+  };
+  return { notes, results, output };
+}
+
+const lines = (values: unknown[]) => values.map((value) => `${JSON.stringify(value)}\n`).join('');
+const TASKS = [
+  { question: '2+2?', answer: '#### 4' },
+  { id: 'half', problem: 'Half of 1?', answer: '\\frac{1}{2}' },
+  { id: 'half', problem: 'Again?', answer: '1' },
+  { id: 'bad', problem: 'What?', answer: '\\frac{1}{' },
+];
+
+test('recorded answers are graded in their order; what is no answer or of no task fails by itself', async () => {
+  const responses = lines([
+    { task_id: 1, response: 'It is \\boxed{4}.' },
+    { task_id: 'half', response: 'The final answer is 0.5' },
+    { task_id: 'half', response: '\\boxed{2}' },
+    { task_id: 'bad', response: '\\boxed{1}' },
+    { task_id: 'half' },
+  ]);
+  const { notes, output } = listening();
+  const out = path.join(folder, 'graded.jsonl');
+  const options = { handler: 'math', concurrency: 2, out };
+  const tasks = await file('tasks.jsonl', lines(TASKS));
+  const code = await gradeCommand(
+    loadConfig(),
+    { ...options, tasks, responses: await file('responses.jsonl', `${responses}no json\n`) },
+    output,
+  );
+  assert.equal(code, 1);
+  const graded = (await readFile(out, 'utf8'))
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line));
+  const correct = (reward: number) => ({ reward, parts: { correct: reward } });
+  assert.deepEqual(graded.slice(0, 3), [
+    { task_id: '1', line: 1, ...correct(1) },
+    { task_id: 'half', line: 2, ...correct(1) },
+    { task_id: 'half', line: 3, ...correct(0) },
+  ]);
+  assert.deepEqual(
+    graded.slice(3).map(({ task_id, line, failure }) => [task_id, line, failure.type]),
+    [
+      ['bad', 4, 'InvalidRequest'],
+      [null, 5, 'InvalidRequest'],
+      [null, 6, 'InvalidRequest'],
+    ],
+  );
+  assert.match(notes.join('\n'), /tasks\.jsonl:3: id: "half" is line 2's/);
+  assert.match(notes.join('\n'), /tasks\.jsonl:4: task bad: answer: Math-Verify cannot read/);
+  assert.equal(notes.at(-1), '3 graded, mean reward 0.6667; 3 failed; 2 malformed tasks');
+});
+
+test('a file of tasks is checked without running them; a Parquet file as a JSONL file is', async () => {
+  const parquet = path.join(folder, 'tasks.parquet');
+  parquetWriteFile({
+    filename: parquet,
+    columnData: [
+      { name: 'id', data: [7n, 8n, 8n], type: 'INT64' },
+      { name: 'question', data: ['1+1?', '1+2?', '1+3?'], type: 'STRING' },
+      { name: 'answer', data: ['2', '?', '4'], type: 'STRING' },
+      { name: 'level', data: [null, 'a', null], type: 'STRING' },
+    ],
+  });
+  const seen = [];
+  for await (const row of rowsOf(parquet)) seen.push(row);
+  assert.deepEqual(seen[0], { line: 1, fields: { id: 7, question: '1+1?', answer: '2' } });
+  const zipped = await file('tasks.jsonl.gz', gzipSync(lines([{ ...TASKS[1], x: '\ud800' }, TASKS[0]])));
+  for (const [tasks, good, bad] of [
+    [parquet, 2, [2]],
+    [zipped, 1, [1]],
+  ] as const) {
+    const { results, output } = listening();
+    assert.equal(await tasksCommand(loadConfig(), ['check', tasks], 'math', output), 1);
+    const [result] = results as [{ tasks: number; bad: { line: number }[] }];
+    assert.deepEqual([result.tasks, result.bad.map(({ line }) => line)], [good, bad]);
+  }
+  await assert.rejects(
+    tasksCommand(
+      loadConfig(),
+      ['check', await file('cut.parquet', 'PAR1 and no more')],
+      'math',
+      listening().output,
+    ),
+    { type: 'InvalidRequest', message: /cut\.parquet: / },
+  );
+});
+
+test('a new task type is written with a test that passes', async () => {
+  const before = process.cwd();
+  const inside = await mkdtemp(path.join(PROJECT_ROOT, 'test', 'own-'));
+  process.chdir(inside);
+  try {
+    const { results, output } = listening();
+    assert.equal(await handlerCommand(['init', 'my-task'], output), 0);
+    await assert.rejects(handlerCommand(['init', 'my-task'], output), { type: 'InvalidRequest' });
+    await assert.rejects(handlerCommand(['init', '../up'], output), { type: 'InvalidRequest' });
+    assert.deepEqual((results[0] as { files: string[] }).files, [
+      'handler.ts',
+      'prompt.md',
+      'handler.test.ts',
+      'tasks.jsonl',
+    ]);
+    const { NODE_TEST_CONTEXT: _, ...env } = process.env;
+    const argv = ['--import', 'tsx', '--test', 'my-task/handler.test.ts'];
+    const { stdout } = await promisify(execFile)(process.execPath, argv, { env });
+    assert.match(stdout, /pass 2\n/);
+  } finally {
+    process.chdir(before);
+    await rm(inside, { recursive: true });
+  }
+});
