@@ -1,10 +1,16 @@
 import { Context } from '@temporalio/activity';
 import { messageOf, RolloutError } from '../contracts/failures.ts';
-import type { LedgerLine } from '../contracts/ledger.ts';
-import type { ControlActivities, HostActivities, ReleaseInput } from '../contracts/stages.ts';
+import type { LedgerLine, LedgerRecord } from '../contracts/ledger.ts';
+import type {
+  ControlActivities,
+  HostActivities,
+  ReleaseInput,
+  Shelf,
+  ShelveInput,
+} from '../contracts/stages.ts';
 import { atEdge } from './errors.ts';
 import type { SandboxClient } from './sandbox/client.ts';
-import type { TrajectoryStore } from './trajectory/store.ts';
+import type { AttemptKey, TrajectoryStore } from './trajectory/store.ts';
 
 export interface ControlDependencies {
   readonly sandboxes: SandboxClient;
@@ -37,6 +43,8 @@ export function makeControlActivities({
     abort: ({ sandboxId, reason }) => atEdge('HostUnreachable', () => sandboxes.abort(sandboxId, { reason })),
     pause: ({ sandboxId, entry }) => atEdge('HostUnreachable', () => sandboxes.pause(sandboxId, { entry })),
 
+    shelve: (input) => atEdge('HostUnreachable', () => shelve(input)),
+
     release: (input) =>
       atEdge('HostUnreachable', async () => {
         // A full store must not keep the sandbox from ending.
@@ -46,24 +54,48 @@ export function makeControlActivities({
       }),
   };
 
-  /** Copies what was recorded to the store before the sandbox goes. */
-  async function rescue({ request, attempt, placement }: ReleaseInput): Promise<void> {
-    const workflowRunId = Context.current().info.workflowExecution?.runId as string;
-    const lines = await ledgerOf(placement.sandboxId);
-    if (lines.length === 0) return;
-    await store.putLedger(
-      { rolloutId: request.rolloutId, workflowRunId, attempt },
-      lines.map((line) => line.record),
-    );
+  async function shelve({ request, attempt, placement, entry }: ShelveInput): Promise<Shelf | null> {
+    const { sandboxId } = placement;
+    const key = keyOf(request.rolloutId, attempt);
+    const { file, kept } = await store.shelf(key, entry);
+    if (!kept) {
+      const { workflowRunId } = key;
+      const { info, ledger } = await sandboxes.attach(sandboxId, { workflowRunId, attempt, entry });
+      await store.putLedger(key, recordsOf(ledger));
+      await sandboxes.kill(sandboxId, info.fence);
+      const snapshot = await sandboxes.snapshot(sandboxId, { fence: info.fence, file });
+      if (snapshot.status === 'tooLarge') return null;
+      const { sha256, bytes } = snapshot;
+      await store.putShelf({ file, sha256, bytes });
+    }
+    await sandboxes.release(sandboxId);
+    return kept ?? ((await store.shelf(key, entry)).kept as Shelf);
   }
 
-  async function ledgerOf(sandboxId: string): Promise<LedgerLine[]> {
+  /** Copies what was recorded to the store before the sandbox goes. */
+  async function rescue({ request, attempt, placement }: ReleaseInput): Promise<void> {
+    const key = keyOf(request.rolloutId, attempt);
+    const lines = await ledgerOf(placement.sandboxId, key);
+    if (lines.length > 0) await store.putLedger(key, recordsOf(lines));
+  }
+
+  /** Of a sandbox that was lost with an earlier host of this machine, what that had written. */
+  async function ledgerOf(sandboxId: string, key: AttemptKey): Promise<LedgerLine[]> {
     try {
       return await sandboxes.readLedger(sandboxId);
     } catch (error) {
-      // Released before, or lost with its host: there is nothing left to rescue, which is no failure.
-      if (error instanceof RolloutError && error.type === 'SandboxLost') return [];
-      throw error;
+      if (!(error instanceof RolloutError) || error.type !== 'SandboxLost') throw error;
+      return sandboxes.readAttemptLedger(key);
     }
   }
 }
+
+function keyOf(rolloutId: string, attempt: number): AttemptKey {
+  return {
+    rolloutId,
+    workflowRunId: Context.current().info.workflowExecution?.runId as string,
+    attempt,
+  };
+}
+
+const recordsOf = (lines: readonly LedgerLine[]): LedgerRecord[] => lines.map(({ record }) => record);

@@ -2,7 +2,7 @@ import { Context } from '@temporalio/activity';
 import { RolloutError } from '../contracts/failures.ts';
 import { controlQueue, runQueue } from '../contracts/queues.ts';
 import { type SandboxInfo, SandboxSpec } from '../contracts/sandbox.ts';
-import type { AttemptInput, InitActivities, Placement } from '../contracts/stages.ts';
+import type { InitActivities, InitInput, Placement, Shelf } from '../contracts/stages.ts';
 import { atEdge } from './errors.ts';
 import { callHandler } from './handlers/call.ts';
 import type { HandlerRegistry } from './handlers/registry.ts';
@@ -10,16 +10,18 @@ import { withHeartbeat } from './heartbeat.ts';
 import { bindSandbox } from './sandbox/bound.ts';
 import type { SandboxClient } from './sandbox/client.ts';
 import type { Tool, ToolHost, ToolServer } from './tools/tool.ts';
+import type { AttemptKey, TrajectoryStore } from './trajectory/store.ts';
 
 export interface InitDependencies {
   readonly handlers: HandlerRegistry;
   readonly sandboxes: SandboxClient;
   /** What this host has for tools. */
   readonly host: ToolHost;
+  readonly store: TrajectoryStore;
 }
 
 /** The init stage: a sandbox on this host, prepared by the task's handler. */
-export function makeInitActivities({ handlers, sandboxes, host }: InitDependencies): InitActivities {
+export function makeInitActivities({ handlers, sandboxes, host, store }: InitDependencies): InitActivities {
   return {
     init: (input) =>
       atEdge('HandlerFailed', () =>
@@ -30,15 +32,16 @@ export function makeInitActivities({ handlers, sandboxes, host }: InitDependenci
       ),
   };
 
-  async function prepare({ request, attempt }: AttemptInput, signal: AbortSignal): Promise<Placement> {
+  async function prepare({ request, attempt, shelf }: InitInput, signal: AbortSignal): Promise<Placement> {
     const started = Date.now();
+    const workflowRunId = Context.current().info.workflowExecution?.runId as string;
+    const key = { rolloutId: request.rolloutId, workflowRunId, attempt };
     const bounds = { signal, seconds: request.deadlines.initSeconds, late: 'StageDeadline' } as const;
     const { handler, data } = await callHandler('check', bounds, () => handlers.admit(request.task, signal));
     const sandbox = await sandboxes.create(
       {
-        rolloutId: request.rolloutId,
-        workflowRunId: Context.current().info.workflowExecution?.runId as string,
-        attempt,
+        ...key,
+        ...(shelf ? { resumes: true } : {}),
         ...(request.batchId === undefined ? {} : { batchId: request.batchId }),
         ...(request.groupId === undefined ? {} : { groupId: request.groupId }),
         spec: specFor(handler.sandbox ? handler.sandbox(data) : {}, handler.tools?.(data) ?? [], host),
@@ -46,8 +49,12 @@ export function makeInitActivities({ handlers, sandboxes, host }: InitDependenci
       signal,
     );
     try {
-      const bound = bindSandbox(sandboxes, sandbox, signal);
-      await callHandler('init', bounds, () => handler.init?.({ task: data, sandbox: bound, signal }));
+      if (shelf) {
+        await putBack(sandbox, shelf, key, signal);
+      } else {
+        const bound = bindSandbox(sandboxes, sandbox, signal);
+        await callHandler('init', bounds, () => handler.init?.({ task: data, sandbox: bound, signal }));
+      }
     } catch (error) {
       // The workflow never learns of this sandbox, so nobody else would release it.
       await releaseOwn(sandbox);
@@ -62,6 +69,30 @@ export function makeInitActivities({ handlers, sandboxes, host }: InitDependenci
       controlQueue: controlQueue(sandbox.host),
       ms: Date.now() - started,
     };
+  }
+
+  /**
+   * Puts a kept workspace and ledger into a fresh sandbox.
+   * @throws RolloutError SandboxLost if the store holds no ledger of this run, SandboxFailed if it is not as fresh
+   * as it has to be: a try of this stage that broke off had begun to fill it
+   */
+  async function putBack(
+    { sandboxId, fence }: SandboxInfo,
+    shelf: Shelf,
+    key: AttemptKey,
+    signal: AbortSignal,
+  ) {
+    const records = await store.getLedger(key);
+    if (!records)
+      throw new RolloutError('SandboxLost', 'the workspace was kept by another run of the workflow');
+    const { file, sha256 } = shelf;
+    await sandboxes.restore(sandboxId, { fence, file, sha256 }, signal).catch((error: unknown) => {
+      if (!(error instanceof RolloutError) || error.type !== 'InvalidRequest') throw error;
+      throw new RolloutError('SandboxFailed', error.message, { cause: error });
+    });
+    for (const [seq, record] of records.entries()) {
+      await sandboxes.appendLedger(sandboxId, { fence, seq, record }, signal);
+    }
   }
 
   /** Ends a sandbox, unless a newer try of this stage has taken it over: then it is no longer ours to end. */

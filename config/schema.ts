@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { LlmServer } from '../contracts/llm.ts';
-import { Attempts, Deadlines, Limits, Sampling } from '../contracts/request.ts';
+import { Attempts, Deadlines, Limits, PausedSandboxSeconds, Sampling } from '../contracts/request.ts';
 import { SandboxBackendName } from '../contracts/sandbox.ts';
 import { ToolFormat } from '../contracts/tools.ts';
 
@@ -182,6 +182,7 @@ export const ConfigSchema = z.strictObject({
         .describe(
           'Seconds without a sign of life after which a host counts as lost, and the rollout starts elsewhere.',
         ),
+      pausedSandboxSeconds: PausedSandboxSeconds,
     })
     .prefault({}),
   log: z

@@ -90,6 +90,16 @@ export const Attempts = z.object({
 });
 export type Attempts = z.infer<typeof Attempts>;
 
+export const PausedSandboxSeconds = z
+  .number()
+  .min(1)
+  .max(MOST_SECONDS)
+  .optional()
+  .describe(
+    'Seconds of a pause after which the sandbox is given back: its workspace is kept in the store and put into ' +
+      'another at resume, on any host; processes, variables of shells and files elsewhere are gone. Not set: it stays.',
+  );
+
 /** Everything a rollout workflow is started with; complete, so that a history explains itself. */
 export const RolloutRequest = z.object({
   rolloutId: RolloutId,
@@ -109,6 +119,8 @@ export const RolloutRequest = z.object({
    * lost.
    */
   hostLostSeconds: z.number().min(1).max(86_400).default(30),
+  /** Seconds of a pause after which the sandbox is given back; if absent it stays. */
+  pausedSandboxSeconds: PausedSandboxSeconds,
 });
 export type RolloutRequest = z.infer<typeof RolloutRequest>;
 /** What a caller has to give: all that has a default may be left out. */

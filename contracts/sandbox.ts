@@ -84,6 +84,8 @@ export const CreateSandbox = z.object({
    * the grader's sandbox that this rollout had before.
    */
   purpose: z.enum(['agent', 'grader']).optional(),
+  /** It takes the place of the attempt's former one, whose workspace and ledger were kept and are put into it. */
+  resumes: z.boolean().optional(),
   /** Null: nothing will run in it. */
   spec: SandboxSpec.nullable(),
 });
@@ -114,6 +116,10 @@ export type AttachSandbox = z.input<typeof AttachSandbox>;
 export const LedgerLines: z.ZodType<LedgerLine[]> = z.array(
   z.object({ seq: z.int(), fence: z.int(), at: z.string(), record: LedgerRecord, hash: z.string() }),
 );
+
+/** POST /v1/ledgers/read: what an attempt whose sandbox is gone has recorded on this host; none is no failure. */
+export const ReadAttemptLedger = CreateSandbox.pick({ rolloutId: true, workflowRunId: true, attempt: true });
+export type ReadAttemptLedger = z.infer<typeof ReadAttemptLedger>;
 
 /** Answer of attach: the sandbox under its new fence, and its ledger. */
 export const AttachResult = z.object({ info: SandboxInfo, ledger: LedgerLines });

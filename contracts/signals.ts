@@ -34,6 +34,7 @@ export const STATUS_QUERY = 'status';
 export interface RolloutStatus {
   readonly stage: Stage | 'ended';
   readonly attempt: number;
+  /** Where its sandbox is, or was; null before the first, and while a long pause has taken it. */
   readonly host: string | null;
   /** Asked to pause and not to resume; `stage` is `paused` once it has. */
   readonly pauseRequested: boolean;

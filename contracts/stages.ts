@@ -13,6 +13,20 @@ export interface AttemptInput {
   readonly attempt: number;
 }
 
+/** What is kept of a sandbox that was given up during a pause: its workspace, in the store beside the ledger. */
+export interface Shelf {
+  /** A path in the store's folder. */
+  readonly file: string;
+  readonly sha256: string;
+  readonly bytes: number;
+}
+
+/** What init is given. */
+export interface InitInput extends AttemptInput {
+  /** Present: the attempt goes on from what was kept, and its handler's init has been. */
+  readonly shelf?: Shelf;
+}
+
 /** What init returns: where the sandbox is. */
 export interface Placement {
   readonly host: string;
@@ -84,6 +98,12 @@ export interface ReleaseInput extends AttemptInput {
   readonly reason: CancelReason | 'failed';
 }
 
+/** What shelve is given: the sandbox of a paused agent, and the last entry into its run stage. */
+export interface ShelveInput extends AttemptInput {
+  readonly placement: Placement;
+  readonly entry: number;
+}
+
 /** What release returns. */
 export interface ReleaseReport {
   readonly processesKilled: number;
@@ -98,7 +118,7 @@ export interface ConcludeInput extends AttemptInput {
 
 /** Activities on `rollouts-init`. */
 export interface InitActivities {
-  init(input: AttemptInput): Promise<Placement>;
+  init(input: InitInput): Promise<Placement>;
 }
 
 /** Activities on `rollouts-run-<host>`. */
@@ -131,6 +151,11 @@ export interface ControlActivities {
   abort(input: { sandboxId: string; reason: AbortReason }): Promise<void>;
   /** Makes this entry into the run stage, and every earlier one, end at the next place where it can go on. */
   pause(input: { sandboxId: string; entry: number }): Promise<void>;
+  /**
+   * Kills what runs in a paused agent's sandbox, keeps its workspace and its ledger in the store and ends it; null,
+   * and it stays, where the workspace is too large to be kept. Idempotent.
+   */
+  shelve(input: ShelveInput): Promise<Shelf | null>;
   /** Copies the ledger to the store, then ends the sandbox. Idempotent. */
   release(input: ReleaseInput): Promise<ReleaseReport>;
 }

@@ -62,7 +62,7 @@ export async function makeWorkers(config: Config, roles: readonly Role[]): Promi
       Worker.create({
         ...shared,
         taskQueue: initQueue(),
-        activities: makeInitActivities({ handlers, sandboxes, host: loadTools() }),
+        activities: makeInitActivities({ handlers, sandboxes, host: loadTools(), store }),
         tuner: {
           workflowTaskSlotSupplier: { type: 'fixed-size', numSlots: 2 },
           activityTaskSlotSupplier: new SandboxAdmission(sandboxes, config.workers.initSlots),

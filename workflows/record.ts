@@ -2,7 +2,8 @@ import type { Stage } from '../contracts/failures.ts';
 import { recordIdentity, recordTimings } from '../contracts/record.ts';
 import type { CancelReason, RolloutRequest } from '../contracts/request.ts';
 import type { CancelReceipt, RolloutResult, StageFailure } from '../contracts/result.ts';
-import type { ConcludeInput, Placement, ReleaseReport, RunReport } from '../contracts/stages.ts';
+import type { ConcludeInput, RunReport } from '../contracts/stages.ts';
+import type { HeldSandbox } from './held-sandbox.ts';
 import type { RunEntries } from './run-entries.ts';
 
 /** What a rollout has come to know, as far as its record needs it. */
@@ -11,9 +12,8 @@ export interface Known {
   readonly startedAt: string;
   readonly attempt: number;
   readonly retried: StageFailure[];
-  readonly placement: Placement | undefined;
+  readonly sandbox: Pick<HeldSandbox, 'placement' | 'released' | 'shelf'> | undefined;
   readonly report: RunReport | undefined;
-  readonly released: ReleaseReport | undefined;
   readonly cancelled: { reason: CancelReason; stage: Stage; at: number } | undefined;
   readonly run: RunEntries | undefined;
   readonly pausedMs: number;
@@ -26,7 +26,8 @@ export function ungradedRecord(
   failure: StageFailure | null,
   now: number,
 ): ConcludeInput['result'] {
-  const { request, startedAt, attempt, retried, placement } = known;
+  const { request, startedAt, attempt, retried } = known;
+  const placement = known.sandbox?.placement;
   const endedAt = new Date(now).toISOString();
   return {
     ...recordIdentity(request, workflowRunId),
@@ -51,15 +52,17 @@ export function ungradedRecord(
 }
 
 function receiptOf(known: Known, now: number): CancelReceipt | null {
-  const { cancelled, placement, report, released, run } = known;
+  const { cancelled, sandbox, report, run } = known;
   if (!cancelled) return null;
+  const released = sandbox?.released;
   return {
     reason: cancelled.reason,
     stage: cancelled.stage,
     turn: report?.cancel?.turn ?? (cancelled.stage === 'paused' && run ? run.position.turn : null),
     llmAborted: report?.cancel?.llmAborted ?? false,
     processesKilled: report?.processesKilled ?? released?.processesKilled ?? 0,
-    sandboxReleased: !placement || report !== undefined || released !== undefined,
+    sandboxReleased:
+      !sandbox || report !== undefined || released !== undefined || sandbox.shelf !== undefined,
     ms: now - cancelled.at,
   };
 }

@@ -14,11 +14,12 @@ import type { CancelReason, RolloutRequest } from '../contracts/request.ts';
 import type { RolloutResult, StageFailure } from '../contracts/result.ts';
 import { SEARCH_ATTRIBUTES as ATTRIBUTES } from '../contracts/search-attributes.ts';
 import type { RolloutStatus, StageStartedSignal } from '../contracts/signals.ts';
-import type { Placement, ReleaseReport, RunReport } from '../contracts/stages.ts';
+import type { RunReport } from '../contracts/stages.ts';
 import { stageFailureOf } from './failures.ts';
+import { HeldSandbox } from './held-sandbox.ts';
 import { type Known, summaryOf, ungradedRecord } from './record.ts';
 import { RunEntries } from './run-entries.ts';
-import { concludeActivity, controlOf, evaluateStage, initStage } from './stages.ts';
+import { concludeActivity, evaluateStage, initStage } from './stages.ts';
 import { type Steered, steer } from './steering.ts';
 
 /**
@@ -38,12 +39,9 @@ class Rollout implements Known, Steered {
   /** The stage as the search attribute has it. */
   private listed: Stage = 'queued';
   attempt = 0;
-  placement: Placement | undefined;
-  /** The sandbox of `placement` may be alive: neither run nor release has ended it. */
-  private sandboxHeld = false;
+  sandbox: HeldSandbox | undefined;
   run: RunEntries | undefined;
   report: RunReport | undefined;
-  released: ReleaseReport | undefined;
   cancelled: { reason: CancelReason; stage: Stage; at: number } | undefined;
   private pauseRequested = false;
   pausedMs = 0;
@@ -72,7 +70,7 @@ class Rollout implements Known, Steered {
         return await this.oneAttempt();
       } catch (error) {
         this.noteRetry(error, helpsInNewAttempt, this.attempt < this.request.attempts.rollout);
-        await CancellationScope.nonCancellable(() => this.release('failed'));
+        await CancellationScope.nonCancellable(async () => this.sandbox?.release('failed'));
         await backOff(this.attempt);
       }
     }
@@ -80,21 +78,21 @@ class Rollout implements Known, Steered {
 
   private async oneAttempt(): Promise<RolloutResult> {
     const { request, attempt, retried, startedAt } = this;
-    this.placement = this.run = this.report = this.released = undefined;
+    this.sandbox = this.run = this.report = undefined;
     await this.whilePaused();
     this.enter('init', 'a sandbox is made and prepared');
     const placement = await this.tryStage(() => initStage(request).init({ request, attempt }));
-    this.placement = placement;
-    this.sandboxHeld = true;
+    const sandbox = new HeldSandbox({ request, attempt }, placement);
+    this.sandbox = sandbox;
 
-    const run = new RunEntries({ request, attempt }, placement);
+    const run = new RunEntries({ request, attempt }, sandbox);
     this.run = run;
     const report = await this.tryStage(
-      () => this.untilAgentEnds(run),
+      () => this.untilAgentEnds(run, sandbox),
       () => run.position.turn,
     );
     this.report = report;
-    this.sandboxHeld = false; // run has released it
+    sandbox.ended();
     if (report.ended === 'aborted') throw new RunAborted(report);
 
     await this.whilePaused();
@@ -103,29 +101,43 @@ class Rollout implements Known, Steered {
     const { pausedMs } = this;
     const record = { startedAt, retried, initMs: placement.ms, runMs: run.timer.activeMs, pausedMs };
     const result = await this.tryStage(() =>
-      evaluateStage(request, said).evaluate({ request, attempt, placement, report, record }),
+      evaluateStage(request, said).evaluate({
+        ...{ request, attempt, report, record },
+        placement: sandbox.placement,
+      }),
     );
     this.end(result);
     return result;
   }
 
   /** Enters the run stage until the agent has come to an end; a pause or a deploy is none. */
-  private async untilAgentEnds(run: RunEntries): Promise<RunReport> {
+  private async untilAgentEnds(run: RunEntries, sandbox: HeldSandbox): Promise<RunReport> {
     for (;;) {
-      await this.whilePaused();
-      if (this.stage !== 'run') this.enter('run', `the agent works on ${this.placement?.host}`);
+      await this.whilePaused(run.lastEntry);
+      if (sandbox.shelf) {
+        this.enter('init', 'a sandbox is made for the workspace that was kept');
+        await sandbox.unshelve(sandbox.shelf);
+      }
+      if (this.stage !== 'run') this.enter('run', `the agent works on ${sandbox.placement.host}`);
       const report = await run.enter();
       if (report.ended !== 'paused' && report.ended !== 'shutdown') return report;
     }
   }
 
   /** Waits here for as long as the rollout is to be paused: it holds its sandbox, if it has one, and no slot. */
-  private async whilePaused(): Promise<void> {
+  private async whilePaused(entry?: number): Promise<void> {
     if (!this.pauseRequested) return;
-    this.enter('paused', this.placement ? `its sandbox stays on ${this.placement.host}` : 'not begun');
+    const { sandbox, request } = this;
+    this.enter('paused', sandbox ? `its sandbox stays on ${sandbox.placement.host}` : 'not begun');
     const since = Date.now();
+    const resumed = () => !this.pauseRequested;
+    const { pausedSandboxSeconds: held } = request;
     try {
-      await condition(() => !this.pauseRequested);
+      if (entry !== undefined && held !== undefined && !(await condition(resumed, `${held}s`))) {
+        const shelf = await sandbox?.shelve(entry);
+        if (shelf) this.enter('paused', `its workspace is kept in the store (${shelf.bytes} bytes)`);
+      }
+      await condition(resumed);
     } finally {
       this.pausedMs += Date.now() - since;
     }
@@ -160,7 +172,7 @@ class Rollout implements Known, Steered {
     const stage = this.stage === 'ended' ? 'evaluate' : this.stage;
     if (error instanceof RunAborted) this.cancelled ??= { ...error.cancel, stage };
     const failure = this.cancelled ? null : stageFailureOf(error, stage, this.attempt);
-    await this.release(this.cancelled?.reason ?? 'failed');
+    await this.sandbox?.release(this.cancelled?.reason ?? 'failed');
     const result = await this.conclude(failure);
     this.end(result);
     if (result.outcome !== 'failed' || !result.failure) return result;
@@ -171,21 +183,6 @@ class Rollout implements Known, Steered {
       nonRetryable: true,
       details: [result],
     });
-  }
-
-  /** Ends the sandbox, whatever happened in it, unless that is done. */
-  private async release(reason: CancelReason | 'failed'): Promise<void> {
-    const { placement, request, attempt } = this;
-    if (!placement || !this.sandboxHeld) return;
-    this.sandboxHeld = false;
-    try {
-      const control = controlOf(placement, `release: ${reason}`);
-      this.released = await control.release({ request, attempt, placement, reason });
-      if (this.released.problem) log.warn('the ledger stays on the host', { ...this.released });
-    } catch (error) {
-      // Its host does not answer: it died and its sandboxes with it, or it clears them when it is back.
-      log.warn('no host confirmed the release', { host: placement.host, error: String(error) });
-    }
   }
 
   private async conclude(failure: StageFailure | null): Promise<RolloutResult> {
@@ -234,7 +231,7 @@ class Rollout implements Known, Steered {
 
   private enter(stage: Stage, details: string): void {
     this.stage = stage;
-    const host = this.placement?.host;
+    const host = this.sandbox?.placement.host;
     // Init waits for a host with room, so lists say `queued` until the agent works: one write less for the
     // server. Histories of requests without a whole deadline are from before that.
     const { totalSeconds }: { totalSeconds?: number } = this.request.deadlines;
@@ -264,7 +261,7 @@ class Rollout implements Known, Steered {
     return {
       stage: this.stage,
       attempt: this.attempt,
-      host: this.placement?.host ?? null,
+      host: this.sandbox?.shelf ? null : (this.sandbox?.placement.host ?? null),
       pauseRequested: this.pauseRequested,
       activeMs: this.run?.timer.activeMs ?? 0,
       cancelRequested: this.cancelled?.reason ?? null,

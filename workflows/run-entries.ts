@@ -22,7 +22,7 @@ export class RunEntries {
   position: RunPosition = { turn: 0, tokens: 0, ms: 0 };
   readonly timer: PausableTimer;
   private readonly input: AttemptInput;
-  private readonly placement: Placement;
+  private readonly sandbox: { readonly placement: Placement };
   private entry = 0;
   private open = false;
   /** This entry has been told to pause, and its clock has stopped. */
@@ -31,16 +31,22 @@ export class RunEntries {
   private counted = false;
   private lastWorkerDied = false;
 
-  constructor(input: AttemptInput, placement: Placement) {
+  constructor(input: AttemptInput, sandbox: { readonly placement: Placement }) {
     this.input = input;
-    this.placement = placement;
+    this.sandbox = sandbox;
     const budgetMs = input.request.deadlines.runSeconds * 1000;
     this.timer = new PausableTimer(budgetMs, workflowTime, () => this.abort('runDeadline'));
   }
 
+  /** The last entry into the stage. */
+  get lastEntry(): number {
+    return this.entry;
+  }
+
   /** One entry, from its place in the host's queue to its report or its failure. */
   async enter(): Promise<RunReport> {
-    const { input, placement, timer } = this;
+    const { input, timer } = this;
+    const { placement } = this.sandbox;
     const entry = ++this.entry;
     const silentSeconds = this.lastWorkerDied ? input.request.heartbeatTimeoutSeconds : 0;
     this.open = true;
@@ -75,20 +81,20 @@ export class RunEntries {
     this.pausing = true;
     this.counted = this.timer.running;
     this.timer.stop();
-    const { sandboxId } = this.placement;
+    const { sandboxId } = this.sandbox.placement;
     this.command('pause', (control) => control.pause({ sandboxId, entry: this.entry }));
   }
 
   /** Stops the agent at once, unless it is out of the run stage. */
   abort(reason: AbortReason): void {
     if (!this.open) return;
-    const { sandboxId } = this.placement;
+    const { sandboxId } = this.sandbox.placement;
     this.command(`abort: ${reason}`, (control) => control.abort({ sandboxId, reason }));
   }
 
   /** Goes to the host over its control queue, past everything that waits; heartbeats would be slower. */
   private command(summary: string, give: (control: ReturnType<typeof controlOf>) => Promise<void>): void {
-    CancellationScope.nonCancellable(() => give(controlOf(this.placement, summary))).catch((error) =>
+    CancellationScope.nonCancellable(() => give(controlOf(this.sandbox.placement, summary))).catch((error) =>
       log.warn('the host did not take a command', { summary, error: String(error) }),
     );
   }

@@ -80,6 +80,17 @@ export function controlOf(placement: Placement, summary: string): ControlActivit
   });
 }
 
+/** Keeps a workspace in the store in place of its sandbox; it may be large, and nothing waits for it. */
+export function shelveActivity(placement: Placement): Pick<ControlActivities, 'shelve'> {
+  return proxyActivities<ControlActivities>({
+    taskQueue: placement.controlQueue,
+    startToCloseTimeout: '15m',
+    scheduleToCloseTimeout: '30m',
+    retry: { initialInterval: '1s', maximumInterval: '30s', maximumAttempts: 5 },
+    summary: `shelve: paused for long on ${placement.host}`,
+  });
+}
+
 /** Keeps the terminal record of a rollout that was not graded. A full disk may be freed: try for long. */
 export function concludeActivity(summary: string): Pick<EvaluateActivities, 'conclude'> {
   return proxyActivities<EvaluateActivities>({

@@ -15,6 +15,7 @@ import {
   KillReceipt,
   LedgerLines,
   type PauseSandbox,
+  type ReadAttemptLedger,
   type ReadFile,
   ReleaseReceipt,
   SandboxInfo,
@@ -152,6 +153,11 @@ export class SandboxClient {
 
   readLedger(sandboxId: string, signal?: AbortSignal): Promise<LedgerLine[]> {
     return this.call(LedgerLines, 'GET', `${at(sandboxId)}/ledger`, undefined, signal);
+  }
+
+  /** What an attempt whose sandbox is gone has recorded on this host. */
+  readAttemptLedger(request: ReadAttemptLedger, signal?: AbortSignal): Promise<LedgerLine[]> {
+    return this.call(LedgerLines, 'POST', '/v1/ledgers/read', request, signal);
   }
 
   /** Stops what runs and tells the holder. */

@@ -63,6 +63,8 @@ export const ipython: Tool = {
     if ('missing' in said) {
       throw new RolloutError('HandlerFailed', `ipython: in the sandbox, ${said.missing}`);
     }
-    return said;
+    if (!result.restarted || said.status !== 'ok') return said;
+    const note = '[this is a new kernel, without the variables of the one before]';
+    return { ...said, status: 'restarted', text: said.text === '' ? note : `${said.text}\n${note}` };
   },
 };

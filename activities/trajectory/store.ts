@@ -1,10 +1,11 @@
 import { createHash, randomUUID } from 'node:crypto';
-import { link, mkdir, open, readFile, rename, rm } from 'node:fs/promises';
+import { link, mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { messageOf, RolloutError } from '../../contracts/failures.ts';
 import type { LedgerRecord } from '../../contracts/ledger.ts';
 import { RolloutResult } from '../../contracts/result.ts';
+import type { Shelf } from '../../contracts/stages.ts';
 import { Trajectory, type TrajectoryRef } from '../../contracts/trajectory.ts';
 import { syncFolder } from './sync-folder.ts';
 
@@ -20,7 +21,7 @@ export interface AttemptKey {
  * all; a terminal record, once there, is never replaced.
  *
  * `<folder>/<2 hex digits>/<rollout id>/terminal.json` and, per workflow run and attempt,
- * `<run id>-<attempt>.ledger.jsonl` and `….trajectory.jsonl`.
+ * `<run id>-<attempt>.ledger.jsonl` and `….trajectory.jsonl`; in a pause also `….<entry>.workspace.tar` with `….json`.
  */
 export class TrajectoryStore {
   readonly folder: string;
@@ -56,6 +57,33 @@ export class TrajectoryStore {
       .map((line) => JSON.parse(line) as LedgerRecord);
   }
 
+  /**
+   * Where the workspace of an attempt is kept while a pause takes its sandbox, and what is known of it there; one
+   * place per entry into the run stage. @throws RolloutError StoreFailed
+   */
+  async shelf(key: AttemptKey, entry: number): Promise<{ file: string; kept: Shelf | undefined }> {
+    const file = this.attemptFile(key, `${entry}.workspace.tar`);
+    const note = await this.read(`${file}.json`);
+    return { file, kept: note === undefined ? undefined : (JSON.parse(note) as Shelf) };
+  }
+
+  /** Says that a workspace is kept, as the ledger has been. @throws RolloutError StoreFailed */
+  async putShelf(shelf: Shelf): Promise<void> {
+    await this.write(`${shelf.file}.json`, JSON.stringify(shelf));
+  }
+
+  /** Workspaces of a rollout that has ended are wanted no more. @throws RolloutError StoreFailed */
+  private async dropShelves(rolloutId: string): Promise<void> {
+    const folder = this.rolloutFolder(rolloutId);
+    try {
+      for (const name of await readdir(folder)) {
+        if (/\.workspace\.tar(\.json)?$/.test(name)) await rm(path.join(folder, name), { force: true });
+      }
+    } catch (error) {
+      throw new RolloutError('StoreFailed', `cannot clear ${folder}: ${messageOf(error)}`, { cause: error });
+    }
+  }
+
   /** Writes the trajectory of one attempt, one line per sequence. @throws RolloutError StoreFailed */
   async putTrajectory(key: AttemptKey, sequences: readonly Trajectory[]): Promise<TrajectoryRef> {
     const text = sequences.map((sequence) => `${JSON.stringify(sequence)}\n`).join('');
@@ -82,6 +110,7 @@ export class TrajectoryStore {
   async putTerminal(result: RolloutResult): Promise<RolloutResult> {
     const file = path.join(this.rolloutFolder(result.rolloutId), 'terminal.json');
     const created = await this.write(file, `${JSON.stringify(result, null, 2)}\n`, { exclusive: true });
+    await this.dropShelves(result.rolloutId);
     if (created) return result;
     return (await this.getTerminal(result.rolloutId)) as RolloutResult;
   }

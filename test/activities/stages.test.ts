@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { ApplicationFailure } from '@temporalio/activity';
@@ -18,7 +18,7 @@ import { readTrajectory, TrajectoryStore } from '../../activities/trajectory/sto
 import { loadTools } from '../../config/tools.ts';
 import { recordIdentity, recordTimings } from '../../contracts/record.ts';
 import { RolloutRequest } from '../../contracts/request.ts';
-import type { ConcludeInput, Placement, RunReport } from '../../contracts/stages.ts';
+import type { ConcludeInput, Placement, RunReport, Shelf } from '../../contracts/stages.ts';
 import type { Task } from '../../contracts/task.ts';
 import { startHost } from '../sandbox/support.ts';
 import { decode, letterPolicy } from '../support/letters.ts';
@@ -73,10 +73,10 @@ async function stages(t: TestContext, policy: Policy = letterPolicy({ replies })
   const workflowExecution = { workflowId: request.rolloutId, runId: RUN_ID };
   const env = new MockActivityEnvironment({ heartbeatTimeoutMs: 30_000, workflowExecution });
   const inActivity = <R>(work: () => Promise<R>) => env.run(work) as Promise<R>;
-  const { init } = makeInitActivities({ handlers, sandboxes, host: loadTools() });
+  const { init } = makeInitActivities({ handlers, sandboxes, host: loadTools(), store });
   const { run } = makeRunActivities({ handlers, sandboxes, policies, parser: fenced, store });
   const { evaluate, conclude } = makeEvaluateActivities({ handlers, store, sandboxes });
-  const { abort, pause, release } = makeControlActivities({ sandboxes, store });
+  const { abort, pause, release, shelve } = makeControlActivities({ sandboxes, store });
   const record = { startedAt: new Date().toISOString(), retried: [], initMs: 1, runMs: 1 };
   return {
     stateDir,
@@ -87,6 +87,9 @@ async function stages(t: TestContext, policy: Policy = letterPolicy({ replies })
     run: (placement: Placement, asked = request, rest: { entry?: number; remainingMs?: number } = {}) =>
       inActivity(() => run({ request: asked, attempt: 1, placement, ...rest })),
     pause: ({ sandboxId }: Placement, entry: number) => inActivity(() => pause({ sandboxId, entry })),
+    shelve: (placement: Placement, entry: number) =>
+      inActivity(() => shelve({ request, attempt: 1, placement, entry })),
+    unshelve: (shelf: Shelf) => inActivity(() => init({ request, attempt: 1, shelf })),
     runWith: (other: LlmServers, placement: Placement) => {
       const made = makeRunActivities({ handlers, sandboxes, policies: other, parser: fenced, store });
       return inActivity(() => made.run({ request, attempt: 1, placement }));
@@ -245,6 +248,45 @@ test('a pause keeps tokens and sandbox, and the next entry goes on to what an un
   );
 });
 
+test('a long pause gives the sandbox back, and the attempt goes on in another as if nothing had been', async (t) => {
+  const { s, placement } = await pausedRollout(t);
+  const shelf = (await s.shelve(placement, 1)) as Shelf;
+  assert.equal((await s.sandboxes.stats()).sandboxes, 0);
+  assert.deepEqual(await s.shelve(placement, 1), shelf, 'asked twice, it is kept once');
+  const other = await s.unshelve(shelf);
+  assert.notEqual(other.sandboxId, placement.sandboxId);
+  const report = await s.run(other, request, { entry: 2, remainingMs: 60_000 });
+  assert.deepEqual([report.ended, report.turns], ['finished', 3]);
+  const result = await s.evaluate(other);
+  assert.deepEqual(result.reward, { total: 1, parts: { right: 1 } });
+  assert.ok(result.trajectory);
+  const [trajectory] = await readTrajectory(result.trajectory);
+  assert.equal(
+    decode([...(trajectory?.input_ids ?? []), ...(trajectory?.output_ids ?? [])]),
+    `Copy in.txt to out.txt.[assistant]${replies[0]}[tool]0[assistant]${replies[1]}[tool]` +
+      'hello\n[the shell was restarted in /workspace; its variables are gone][assistant]done',
+  );
+  assert.ok(!existsSync(shelf.file), 'a rollout that has ended keeps no workspace');
+});
+
+test('what a lost sandbox had recorded is rescued from its machine', async (t) => {
+  const { s, placement } = await pausedRollout(t);
+  await s.sandboxes.release(placement.sandboxId); // as when its host died, and another took its place
+  await s.release(placement);
+  const key = { rolloutId: request.rolloutId, workflowRunId: RUN_ID, attempt: 1 };
+  const kinds = (await s.store.getLedger(key))?.map(({ kind }) => kind);
+  assert.deepEqual(kinds, ['begin', 'sampled', 'observed', 'sampled']);
+});
+
+test('what was kept and is altered, or is of another run, is not gone on with', async (t) => {
+  const { s, placement } = await pausedRollout(t);
+  const shelf = (await s.shelve(placement, 1)) as Shelf;
+  await assert.rejects(s.unshelve({ ...shelf, sha256: '0'.repeat(64) }), failsAs('StoreCorrupt', /checksum/));
+  assert.equal((await s.sandboxes.stats()).sandboxes, 0, 'and no sandbox stays');
+  rmSync(shelf.file.replace(/1\.workspace\.tar$/, 'ledger.jsonl'));
+  await assert.rejects(s.unshelve(shelf), failsAs('SandboxLost', /another run/));
+});
+
 test('an entry with no time left ends at the deadline, and what exists is graded', async (t) => {
   const { s, placement } = await pausedRollout(t);
   const report = await s.run(placement, request, { entry: 2, remainingMs: 0 });
@@ -294,6 +336,7 @@ test('a task that does not fit its schema, or an unknown handler, is no failure 
     handlers: new HandlerRegistry([write as never]),
     sandboxes: s.sandboxes,
     host: loadTools(),
+    store: s.store,
   });
   const withTask = (task: Task) => s.inActivity(() => init({ request: { ...request, task }, attempt: 1 }));
   await assert.rejects(withTask({ handler: 'write', id: 'x', data: {} }), failsAs('InvalidTask', /content/));

@@ -133,7 +133,10 @@ export async function startService(t: Pick<TestContext, 'after'>, hooks: Hooks =
   const { evaluate, conclude } = makeEvaluateActivities({ handlers, store, sandboxes });
   const each: WorkerOptions[] = [
     { taskQueue: WORKFLOW_QUEUE, workflowBundle: bundle },
-    { taskQueue: initQueue(), activities: makeInitActivities({ handlers, sandboxes, host: loadTools() }) },
+    {
+      taskQueue: initQueue(),
+      activities: makeInitActivities({ handlers, sandboxes, host: loadTools(), store }),
+    },
     { taskQueue: evalQueue(), activities: { evaluate } },
     { taskQueue: RECORDS_QUEUE, activities: { conclude } },
     { taskQueue: controlQueue('test-host'), activities: makeControlActivities({ sandboxes, store }) },

@@ -53,7 +53,7 @@ test('a handler gives all tools to its agent, and what they need to its sandbox'
   });
   const workflowExecution = { workflowId: request.rolloutId, runId: 'run-1' };
   const env = new MockActivityEnvironment({ heartbeatTimeoutMs: 30_000, workflowExecution });
-  const { init } = makeInitActivities({ handlers, sandboxes, host: loadTools() });
+  const { init } = makeInitActivities({ handlers, sandboxes, host: loadTools(), store });
   const { run } = makeRunActivities({ handlers, sandboxes, policies, parser: fenced, store });
 
   const placement = (await env.run(() => init({ request, attempt: 1 }))) as Awaited<ReturnType<typeof init>>;

@@ -34,6 +34,7 @@ export interface Script {
   conclude: EvaluateActivities['conclude'];
   abort: ControlActivities['abort'];
   pause: ControlActivities['pause'];
+  shelve: ControlActivities['shelve'];
   release: ControlActivities['release'];
   abortMany: HostActivities['abortMany'];
 }
@@ -87,6 +88,7 @@ export const usual: Script = {
   conclude: async ({ result }) => ({ ...result, trajectory: null, policyVersions: null }),
   abort: async () => {},
   pause: async () => {},
+  shelve: async () => null,
   release: async () => ({ processesKilled: 4, problem: null }),
   abortMany: async () => ({ rolloutIds: [] }),
 };
@@ -152,6 +154,7 @@ export async function startScriptedWorkers(
       activities: {
         abort: called('abort'),
         pause: called('pause'),
+        shelve: called('shelve'),
         release: called('release'),
         abortMany: called('abortMany'),
       },

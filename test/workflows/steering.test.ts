@@ -5,7 +5,7 @@ import { ApplicationFailure } from '@temporalio/common';
 import { PAUSE, RESUME, STAGE_STARTED_SIGNAL } from '../../contracts/signals.ts';
 import type { RunInput, RunReport } from '../../contracts/stages.ts';
 import { gate, keepHistory } from './kept.ts';
-import { report, usual } from './scripted.ts';
+import { placement, report, usual } from './scripted.ts';
 import { scriptedService } from './scripted-service.ts';
 
 const service = scriptedService();
@@ -230,4 +230,70 @@ test('no deadline or limit can be nothing or less', async () => {
       error.message.includes(field),
     );
   }
+});
+
+test('a long pause gives the sandbox back; the attempt goes on in another, on any host', async () => {
+  const { entries, begun, end } = scriptEntries();
+  const shelf = { file: '/store/workspace.tar', sha256: 'ab', bytes: 7 };
+  const shelved = gate();
+  service.workers.script.shelve = async ({ entry, placement: from }) => {
+    assert.deepEqual([entry, from.sandboxId], [1, placement.sandboxId]);
+    shelved.open();
+    return shelf;
+  };
+  service.workers.script.init = async ({ shelf: given }) => {
+    if (!given) return placement;
+    assert.deepEqual(given, shelf);
+    return { ...placement, sandboxId: 'sandbox-2' };
+  };
+  await service.client.start({ ...input('shelved'), pausedSandboxSeconds: 1 });
+  await begun(1);
+  await service.client.pause('shelved');
+  await shelved.passed;
+  await service.client.resume('shelved');
+  await begun(2);
+  assert.equal(entries[1]?.placement.sandboxId, 'sandbox-2');
+  assert.equal(entries[1]?.attempt, 1);
+  assert.equal(entries[1]?.remainingMs, 600_000 - 250);
+  end();
+  assert.equal((await service.client.result('shelved')).outcome, 'completed');
+  assert.deepEqual(service.workers.calls, ['init', 'run', 'pause', 'shelve', 'init', 'run', 'evaluate']);
+  await keepHistory(service.client, 'shelved');
+});
+
+test('cancelled without its sandbox, a rollout has none to release', async () => {
+  const { begun } = scriptEntries();
+  const shelved = gate();
+  service.workers.script.shelve = async () => {
+    shelved.open();
+    return { file: '/store/workspace.tar', sha256: 'ab', bytes: 7 };
+  };
+  await service.client.start({ ...input('shelved-cancel'), pausedSandboxSeconds: 1 });
+  await begun(1);
+  await service.client.pause('shelved-cancel');
+  await shelved.passed;
+  while ((await service.client.status('shelved-cancel')).host !== null) await shelved.passed;
+  await service.client.cancel('shelved-cancel', 'stale');
+  const result = await service.client.result('shelved-cancel');
+  assert.deepEqual([result.outcome, result.cancel?.stage, result.cancel?.turn], ['cancelled', 'paused', 1]);
+  assert.equal(result.cancel?.sandboxReleased, true);
+  assert.deepEqual(service.workers.calls, ['init', 'run', 'pause', 'shelve', 'conclude']);
+});
+
+test('a workspace too large to be kept keeps its sandbox', async () => {
+  const { entries, begun, end } = scriptEntries();
+  const asked = gate();
+  service.workers.script.shelve = async () => {
+    asked.open();
+    return null;
+  };
+  await service.client.start({ ...input('too-large'), pausedSandboxSeconds: 1 });
+  await begun(1);
+  await service.client.pause('too-large');
+  await asked.passed;
+  await service.client.resume('too-large');
+  await begun(2);
+  assert.equal(entries[1]?.placement.sandboxId, placement.sandboxId);
+  end();
+  assert.equal((await service.client.result('too-large')).outcome, 'completed');
 });

@@ -1,12 +1,14 @@
 import { mkdir, rm } from 'node:fs/promises';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { RolloutError } from '../../contracts/failures.ts';
+import type { LedgerLine } from '../../contracts/ledger.ts';
 import type { CancelReason } from '../../contracts/request.ts';
 import type {
   AttachResult,
   AttachSandbox,
   CreateSandbox,
   HostStats,
+  ReadAttemptLedger,
   ReleaseReceipt,
   SandboxInfo,
   WatchEvent,
@@ -18,6 +20,7 @@ import { makeBackend } from './backends/choose.ts';
 import { withCgroups } from './backends/in-cgroups.ts';
 import { Fences } from './fences.ts';
 import { type AttemptId, Attempts, refuse } from './ledger/attempts.ts';
+import { readLines } from './ledger/ledger.ts';
 import { type Cleared, clearLeftOvers, takeOwnership } from './left-overs.ts';
 import { SandboxMaker } from './maker.ts';
 import type { SandboxHostOptions } from './options.ts';
@@ -129,7 +132,7 @@ export class SandboxHost {
         }
       }
       const attempts = new Attempts(this.paths.ledgers, rolloutId);
-      await attempts.begin(id);
+      await attempts.begin(id, request.resumes ?? false);
       if (live) await this.remove(live, { event: 'superseded' });
       const sandbox = await this.makeForAgent(request, id, attempts.ledgerFile(id));
       this.sandboxes.set(sandbox.sandboxId, sandbox);
@@ -190,6 +193,11 @@ export class SandboxHost {
     if (fence !== undefined) sandbox?.check(fence);
     const processesKilled = sandbox ? await this.remove(sandbox, { event: 'released' }) : 0;
     return { released: true, processesKilled, ms: performance.now() - started };
+  }
+
+  /** What an attempt whose sandbox is gone has recorded here. @throws RolloutError LedgerFailed, StoreCorrupt */
+  recorded({ rolloutId, ...id }: ReadAttemptLedger): Promise<LedgerLine[]> {
+    return readLines(new Attempts(this.paths.ledgers, rolloutId).ledgerFile(id));
   }
 
   stats(): HostStats {

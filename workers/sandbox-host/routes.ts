@@ -9,6 +9,7 @@ import {
   ExecRequest,
   FencedRequest,
   PauseSandbox,
+  ReadAttemptLedger,
   ReadFile,
   ShellRequest,
   WriteFile,
@@ -117,7 +118,7 @@ export function addRoutes(server: FastifyInstance, host: SandboxHost): void {
   });
   server.post('/v1/sandboxes/:id/workspace/restore', (request) => {
     const { fence, ...asked } = parse(RestoreWorkspace, request.body);
-    return sandboxOf(request).onWorkspace(fence, (workspace, signal) => workspace.restore(asked, signal));
+    return sandboxOf(request).restore(fence, asked);
   });
 
   server.post('/v1/sandboxes/:id/ledger', async (request) => {
@@ -125,6 +126,7 @@ export function addRoutes(server: FastifyInstance, host: SandboxHost): void {
     await sandboxOf(request).appendLedger(fence, seq, record);
     return {};
   });
+  server.post('/v1/ledgers/read', (request) => host.recorded(parse(ReadAttemptLedger, request.body)));
   server.get('/v1/sandboxes/:id/ledger', (request) => sandboxOf(request).readLedger());
 }
 

@@ -1,6 +1,7 @@
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { Logger } from 'pino';
+import type { z } from 'zod';
 import { messageOf, RolloutError } from '../../contracts/failures.ts';
 import type { LedgerLine } from '../../contracts/ledger.ts';
 import type {
@@ -10,6 +11,7 @@ import type {
   ShellResult,
   WatchEvent,
 } from '../../contracts/sandbox.ts';
+import type { RestoreWorkspace } from '../../contracts/workspace.ts';
 import type { Backend, Handle } from './backends/backend.ts';
 import type { AttemptId } from './ledger/attempts.ts';
 import type { Ledger } from './ledger/ledger.ts';
@@ -71,6 +73,8 @@ export class Sandbox {
   private ending: Promise<number> | null = null;
   private death: Promise<number> | null = null;
   private dead = false;
+  /** Its shells take the places of others, which are gone. */
+  private resumed = false;
 
   constructor(parts: SandboxParts) {
     this.parts = parts;
@@ -188,6 +192,13 @@ export class Sandbox {
   onWorkspace<T>(fence: number, work: (workspace: Workspace, signal: AbortSignal) => Promise<T>): Promise<T> {
     this.check(fence);
     return this.alive(work(this.workspace, this.programs.signal));
+  }
+
+  /** Fills the workspace of a sandbox that takes the place of one that is gone, with its shells. */
+  async restore(fence: number, asked: Omit<z.output<typeof RestoreWorkspace>, 'fence'>) {
+    const restored = await this.onWorkspace(fence, (workspace, signal) => workspace.restore(asked, signal));
+    this.resumed = true;
+    return restored;
   }
 
   appendLedger(fence: number, seq: number, record: unknown): Promise<void> {
@@ -316,7 +327,7 @@ export class Sandbox {
     const open = this.shells.get(name);
     if (open) return open;
     const { backend, handle, controlDir } = this.parts;
-    const shell = new Shell(backend, handle, controlDir, fileName(name));
+    const shell = new Shell(backend, handle, controlDir, fileName(name), this.resumed);
     this.shells.set(name, shell);
     return shell;
   }

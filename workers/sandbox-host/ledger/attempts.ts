@@ -25,17 +25,18 @@ export class Attempts {
   }
 
   /**
-   * Makes `id` the newest attempt.
+   * Makes `id` the newest attempt. `resumes`: in a sandbox with what its former one had kept.
    * @throws RolloutError FenceRefused if a newer one has begun, SandboxLost if this one has recorded something
-   * already: its sandbox is gone, and what it recorded cannot be continued in another; LedgerFailed
+   * already and does not resume: its sandbox is gone, and what it recorded cannot be continued in an empty one;
+   * LedgerFailed
    */
-  async begin(id: AttemptId): Promise<void> {
+  async begin(id: AttemptId, resumes: boolean): Promise<void> {
     try {
       await mkdir(this.folder, { recursive: true, mode: 0o700 });
       const begun = await this.list();
       const refusal = refuse(begun, id);
       if (refusal) throw refusal;
-      if ((await sizeOf(this.ledgerFile(id))) > 0) {
+      if (!resumes && (await sizeOf(this.ledgerFile(id))) > 0) {
         throw new RolloutError(
           'SandboxLost',
           `the sandbox of attempt ${id.attempt} is gone, its ledger is not`,

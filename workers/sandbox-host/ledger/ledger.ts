@@ -1,5 +1,5 @@
 import { writeSync } from 'node:fs';
-import { type FileHandle, open } from 'node:fs/promises';
+import { type FileHandle, open, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { NO_HASH, parseLedger, sealLine } from '../../../activities/trajectory/ledger-file.ts';
 import { syncFolder } from '../../../activities/trajectory/sync-folder.ts';
@@ -114,6 +114,18 @@ export class Ledger {
     this.queue = result.catch(() => {}); // its caller has the error
     return result;
   }
+}
+
+/** The lines of a ledger that nobody writes to; none if there is no file. @throws as {@link Ledger.open} */
+export function readLines(file: string): Promise<LedgerLine[]> {
+  return failing(file, async () => {
+    try {
+      return parseLedger(await readFile(file), file).lines;
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
+      throw error;
+    }
+  });
 }
 
 async function failing<T>(file: string, task: () => Promise<T>): Promise<T> {

@@ -50,10 +50,15 @@ export class Shell {
   private queue: Promise<unknown> = Promise.resolve();
   private stop: ((why: 'aborted' | 'output') => void) | null = null;
   private closed = false;
+  private replaces: boolean;
 
-  /** `controlDir` is the host's side of `handle.control`; `name` has been made safe for a path. */
-  constructor(backend: Backend, handle: Handle, controlDir: string, name: string) {
+  /**
+   * `controlDir` is the host's side of `handle.control`; `name` has been made safe for a path. `replaces`: one that
+   * is gone, of which the first command is to be told.
+   */
+  constructor(backend: Backend, handle: Handle, controlDir: string, name: string, replaces: boolean) {
     this.backend = backend;
+    this.replaces = replaces;
     this.handle = handle;
     this.folder = name;
     this.controlDir = path.join(controlDir, name);
@@ -105,7 +110,8 @@ export class Shell {
     const started = performance.now();
     if (this.closed) throw new RolloutError('SandboxLost', `shell ${this.folder} was closed`);
     // A bash that ended between commands is replaced before the next one, which then says so.
-    let restarted = this.bash?.ended === true;
+    let restarted = this.replaces || this.bash?.ended === true;
+    this.replaces = false;
     const bash = this.bash && !this.bash.ended ? this.bash : await this.open();
     const output = new BoundedOutput(maxOutputBytes, () =>
       this.outputs.begin(() => this.bash?.setReading(true)),
