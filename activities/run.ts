@@ -9,6 +9,7 @@ import { Agent, type LoopEnd, type Policy } from './agent/agent.ts';
 import { LedgerWriter } from './agent/ledger-writer.ts';
 import type { ToolCallParser } from './agent/parsers/parser.ts';
 import { endOfStop, StopSwitch } from './agent/stop.ts';
+import { ProgramAgent, type ProgramEnd } from './endpoint/program-agent.ts';
 import { atEdge } from './errors.ts';
 import { callHandler } from './handlers/call.ts';
 import { checkedOutcome, checkedPrompt } from './handlers/checked.ts';
@@ -99,9 +100,12 @@ class Run {
         recorded.map((line: LedgerLine) => line.record),
         (seq, record) => sandboxes.appendLedger(info.sandboxId, { fence: info.fence, seq, record }),
       );
-      const end = await this.runAgent(info, ledger).catch((error) => this.endBeforeAgent(error, ledger));
+      const { end, answer } = await this.runAgent(info, ledger).catch((error) => ({
+        end: this.endBeforeAgent(error, ledger),
+        answer: null,
+      }));
       if (end === 'paused' || end === 'shutdown') return this.report(key, ledger.records, end, 0);
-      return await this.handOver(info, ledger, end, key);
+      return await this.handOver(info, ledger, end, key, answer);
     } finally {
       clearTimeout(deadline);
       clearTimeout(unannounced);
@@ -153,27 +157,45 @@ class Run {
     return this.report(key, records, end.ended, 0);
   }
 
-  private async runAgent(info: SandboxInfo, ledger: LedgerWriter): Promise<LoopEnd> {
+  private async runAgent(info: SandboxInfo, ledger: LedgerWriter): Promise<ProgramEnd> {
     const { handlers, policies, parser, sandboxes } = this.deps;
     const { request } = this.input;
     const { handler, data } = handlers.open(request.task);
-    const sandbox = bindSandbox(sandboxes, info, this.stop.signal);
     const policy = await policies.open(request.rolloutId, { signal: this.stop.signal });
+    const common = {
+      parser,
+      policy: this.observed(policy),
+      sampling: request.sampling,
+      limits: request.limits,
+      ledger,
+      stop: this.stop,
+      progress: (turn: number, tokens: number) => {
+        this.reached = { turn, tokens };
+      },
+    };
     try {
-      return await new Agent({
+      const { run } = handler;
+      if (run) {
+        const task = data;
+        const { runSeconds: seconds } = request.deadlines;
+        return await new ProgramAgent({
+          ...common,
+          sandboxes,
+          info,
+          run: (sandbox, endpoint, signal) =>
+            callHandler('run', { signal, seconds }, () =>
+              run.call(handler, { task, sandbox, endpoint, signal }),
+            ),
+        }).run();
+      }
+      const sandbox = bindSandbox(sandboxes, info, this.stop.signal);
+      const agent = new Agent({
+        ...common,
         prompt: checkedPrompt(await this.fromHandler('prompt', () => handler.prompt?.(data))),
         tools: await this.fromHandler('tools', () => openTools(handler.tools?.(data) ?? [], sandbox)),
-        parser,
-        policy: this.observed(policy),
-        sampling: request.sampling,
-        limits: request.limits,
-        ledger,
-        stop: this.stop,
         runTool: (tool, call) => this.runTool(sandbox, tool, call),
-        progress: (turn, tokens) => {
-          this.reached = { turn, tokens };
-        },
-      }).run();
+      });
+      return { end: await agent.run(), answer: null };
     } finally {
       policy.close();
     }
@@ -225,16 +247,18 @@ class Run {
     ledger: LedgerWriter,
     end: AgentEnd,
     key: AttemptKey,
+    returned: string | null,
   ): Promise<RunReport> {
     const { handlers, sandboxes, store } = this.deps;
     const { handler, data } = handlers.open(this.input.request.task);
+    if (handler.run && end !== 'aborted') await this.endProgram(info, ledger);
     if (ledger.records.length > 0 && ledger.records.at(-1)?.kind !== 'end') {
       const messages = messagesOf(ledger.records);
       const prompt = ledger.records[0]?.kind === 'begin' ? ledger.records[0].messages.length : 0;
       // A worked example in the prompt is nothing that the agent said.
       const own = messages.slice(prompt).filter((message) => message.role === 'assistant');
       const said = own.map((message) => message.content);
-      const answer = finalAnswer(ledger.records) ?? said.at(-1) ?? null;
+      const answer = returned ?? finalAnswer(ledger.records) ?? said.at(-1) ?? null;
       const sandbox = bindSandbox(sandboxes, info, AbortSignal.timeout(OUTCOME_SECONDS * 1000));
       const taken =
         end === 'aborted'
@@ -251,6 +275,13 @@ class Run {
     if (ledger.records.length > 0) await store.putLedger(key, ledger.records);
     const killed = await sandboxes.release(info.sandboxId);
     return this.report(key, ledger.records, end, killed.processesKilled);
+  }
+
+  /** An agent's own program is dead before its outcome is taken. @throws RolloutError HandlerFailed if it asked nothing */
+  private async endProgram({ sandboxId, fence }: SandboxInfo, ledger: LedgerWriter): Promise<void> {
+    await this.deps.sandboxes.kill(sandboxId, fence);
+    if (ledger.records.length > 0) return;
+    throw new RolloutError('HandlerFailed', 'the agent’s program has asked the model nothing');
   }
 
   /** Calls a function of the handler for as long as nothing stops the run. */

@@ -1,5 +1,12 @@
 import { type Dispatcher, Pool } from 'undici';
 import { z } from 'zod';
+import {
+  AnswerReceipt,
+  type EndpointAnswer,
+  EndpointEvent,
+  EndpointInfo,
+  type OpenEndpoint,
+} from '../../contracts/endpoint.ts';
 import { isFailureType, messageOf, RolloutError } from '../../contracts/failures.ts';
 import type { LedgerLine } from '../../contracts/ledger.ts';
 import {
@@ -49,6 +56,7 @@ export interface SandboxHostAddress {
 
 type Method = 'GET' | 'POST' | 'DELETE';
 const Nothing = z.object({});
+const NextEvent = z.object({ event: EndpointEvent.nullable() });
 
 /**
  * Calls a sandbox host, one method per call of contracts/sandbox.ts. Failures are RolloutErrors of the type
@@ -144,6 +152,30 @@ export class SandboxClient {
   /** Fills the empty workspace of a fresh sandbox from a snapshot. */
   restore(sandboxId: string, request: RestoreWorkspace, signal?: AbortSignal): Promise<RestoredWorkspace> {
     return this.call(RestoredWorkspace, 'POST', `${at(sandboxId)}/workspace/restore`, request, signal);
+  }
+
+  /** Opens the endpoint of the sandbox, unless it is open. */
+  openEndpoint(sandboxId: string, request: OpenEndpoint, signal?: AbortSignal): Promise<EndpointInfo> {
+    return this.call(EndpointInfo, 'POST', `${at(sandboxId)}/endpoint`, request, signal);
+  }
+
+  /** Waits for the next thing that happens at the endpoint; null: another of the same holder waits now. */
+  async nextAtEndpoint(
+    sandboxId: string,
+    fence: number,
+    signal?: AbortSignal,
+  ): Promise<EndpointEvent | null> {
+    const path = `${at(sandboxId)}/endpoint/next`;
+    return (await this.call(NextEvent, 'POST', path, { fence }, signal)).event;
+  }
+
+  /** Answers a call at the endpoint. */
+  answerAtEndpoint(
+    sandboxId: string,
+    request: EndpointAnswer,
+    signal?: AbortSignal,
+  ): Promise<z.infer<typeof AnswerReceipt>> {
+    return this.call(AnswerReceipt, 'POST', `${at(sandboxId)}/endpoint/answer`, request, signal);
   }
 
   /** On disk when this resolves. The same record again is fine. */

@@ -28,6 +28,16 @@ export class TokenSequence {
     return this.inputIds.length + this.outputIds.length;
   }
 
+  /** True if `ids` begin with all tokens so far. */
+  isPrefixOf(ids: readonly number[]): boolean {
+    const { inputIds, outputIds } = this;
+    return (
+      this.length <= ids.length &&
+      inputIds.every((id, at) => id === ids[at]) &&
+      outputIds.every((id, at) => id === ids[inputIds.length + at])
+    );
+  }
+
   /**
    * Tokens that the policy sampled.
    * @throws RolloutError LlmInvalidAnswer if ids, log-probabilities and versions do not align.

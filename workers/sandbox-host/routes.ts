@@ -1,5 +1,6 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
+import { EndpointAnswer, OpenEndpoint } from '../../contracts/endpoint.ts';
 import { RolloutError } from '../../contracts/failures.ts';
 import {
   AbortSandbox,
@@ -119,6 +120,22 @@ export function addRoutes(server: FastifyInstance, host: SandboxHost): void {
   server.post('/v1/sandboxes/:id/workspace/restore', (request) => {
     const { fence, ...asked } = parse(RestoreWorkspace, request.body);
     return sandboxOf(request).restore(fence, asked);
+  });
+
+  server.post('/v1/sandboxes/:id/endpoint', async (request) => {
+    const { fence, model } = parse(OpenEndpoint, request.body);
+    return { socketPath: await sandboxOf(request).openEndpoint(fence, model) };
+  });
+  server.post('/v1/sandboxes/:id/endpoint/next', async (request, reply) => {
+    const { fence } = parse(FencedRequest, request.body);
+    const sandbox = sandboxOf(request);
+    const event = await (await sandbox.endpointFor(fence)).next(whileConnected(reply));
+    if (!event) sandbox.check(fence); // taken over
+    return { event };
+  });
+  server.post('/v1/sandboxes/:id/endpoint/answer', async (request) => {
+    const { fence, ...answer } = parse(EndpointAnswer, request.body);
+    return { delivered: await (await sandboxOf(request).endpointFor(fence)).answer(answer) };
   });
 
   server.post('/v1/sandboxes/:id/ledger', async (request) => {

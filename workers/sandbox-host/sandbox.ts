@@ -13,6 +13,7 @@ import type {
 } from '../../contracts/sandbox.ts';
 import type { RestoreWorkspace } from '../../contracts/workspace.ts';
 import type { Backend, Handle } from './backends/backend.ts';
+import { ENDPOINT_SOCKET, Endpoint } from './endpoint/endpoint.ts';
 import type { AttemptId } from './ledger/attempts.ts';
 import type { Ledger } from './ledger/ledger.ts';
 import { limitOfWords } from './limits/signals.ts';
@@ -63,6 +64,8 @@ export class Sandbox {
   /** Of one-off programs. No shell has a name that begins so. */
   private readonly outputs: OutputFolder;
   private programs = new AbortController();
+  /** Once it has been asked for. */
+  private endpoint: Promise<Endpoint> | null = null;
   private fence = 0;
   /** The holder's entry into the run stage, and the last one that is to pause. */
   private entry = 0;
@@ -126,6 +129,8 @@ export class Sandbox {
     this.fence = fence;
     this.entry = entry;
     this.watchers.supersede(fence);
+    // Who opened it has the error.
+    this.endpoint?.then((endpoint) => endpoint.handOver()).catch(() => {});
     const { host, backend, handle } = this.parts;
     return {
       sandboxId: this.sandboxId,
@@ -199,6 +204,27 @@ export class Sandbox {
     const restored = await this.onWorkspace(fence, (workspace, signal) => workspace.restore(asked, signal));
     this.resumed = true;
     return restored;
+  }
+
+  /** Opens the endpoint, unless it is open; where its socket is, as seen inside. @throws RolloutError SandboxFailed */
+  async openEndpoint(fence: number, model: string): Promise<string> {
+    this.check(fence);
+    const { controlDir, handle } = this.parts;
+    this.endpoint ??= Endpoint.open(controlDir, model).catch((error: unknown) => {
+      this.endpoint = null;
+      throw new RolloutError('SandboxFailed', `no endpoint: ${messageOf(error)}`, { cause: error });
+    });
+    await this.endpoint;
+    return `${handle.control}/${ENDPOINT_SOCKET}`;
+  }
+
+  /** The open endpoint, for its holder. @throws RolloutError InvalidRequest if it is not open */
+  async endpointFor(fence: number): Promise<Endpoint> {
+    this.check(fence);
+    if (!this.endpoint) throw new RolloutError('InvalidRequest', 'the endpoint has not been opened');
+    const endpoint = await this.endpoint;
+    this.check(fence);
+    return endpoint;
   }
 
   appendLedger(fence: number, seq: number, record: unknown): Promise<void> {
@@ -302,6 +328,7 @@ export class Sandbox {
     const count = await this.die();
     await Promise.all([...this.shells.values()].map((shell) => shell.close()));
     this.stopPrograms();
+    await (await this.endpoint?.catch(() => null))?.close();
     await Promise.allSettled(this.calls.values()); // their callers have the errors
     await this.workspace.idle();
     // Where nothing ran, nothing hostile lies: no process is needed to remove it.

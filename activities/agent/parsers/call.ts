@@ -28,6 +28,11 @@ export function unreadCall(callId: string, status: 'unclosed' | 'invalidJson', p
   return { callId, tool: '', arguments: {}, status, problem };
 }
 
+/** True for what {@link unreadCall} makes. */
+export function isUnread(call: ToolCall | undefined): boolean {
+  return call?.tool === '';
+}
+
 /** An object from JSON, or what is wrong with it in words for the model. */
 export function jsonObjectOf(
   text: string,

@@ -21,7 +21,7 @@ export const fenced: ToolCallParser = {
       const tool = tools.find(({ fence }) => fence?.language === block.language);
       if (tool) calls.push(callOf(block, tool, `${turn}.${calls.length}`));
     }
-    return { calls };
+    return { calls, said: text };
   },
 };
 

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import type { ToolCall, ToolSpec } from '../../../contracts/tools.ts';
-import { checkedCall, jsonObjectOf, unreadCall } from './call.ts';
+import { checkedCall, isUnread, jsonObjectOf, unreadCall } from './call.ts';
 import type { ToolCallParser } from './parser.ts';
 
 const OPEN = '<tool_call>';
@@ -16,12 +16,14 @@ export const hermes: ToolCallParser = {
   name: 'hermes',
   native: true,
   parse(text, tools, turn) {
-    const calls = text
-      .split(OPEN)
-      .slice(1)
-      .map((rest, index) => callOf(rest, tools, `${turn}.${index}`));
-    return { calls };
+    const [before = '', ...parts] = text.split(OPEN);
+    const calls = parts.map((part, index) => callOf(part, tools, `${turn}.${index}`));
+    const beside = parts.map((part, index) =>
+      isUnread(calls[index]) ? OPEN + part : part.slice(part.indexOf(CLOSE) + CLOSE.length),
+    );
+    return { calls, said: before + beside.join('') };
   },
+  write: (name, values) => `${OPEN}\n{"name": ${JSON.stringify(name)}, "arguments": ${values}}\n${CLOSE}`,
 };
 
 function callOf(rest: string, tools: readonly ToolSpec[], callId: string): ToolCall {

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import type { ToolCall, ToolSpec } from '../../../contracts/tools.ts';
-import { checkedCall, jsonObjectOf, unreadCall } from './call.ts';
+import { checkedCall, isUnread, jsonObjectOf, unreadCall } from './call.ts';
 import type { ToolCallParser } from './parser.ts';
 
 /** Llama opens calls of tools with this token, or with nothing. */
@@ -23,28 +23,34 @@ export const llama3Json: ToolCallParser = {
     const tagged = text.trimStart().startsWith(TAG);
     let rest = tagged ? text.trimStart().slice(TAG.length) : text;
     const calls: ToolCall[] = [];
+    let said = '';
     for (;;) {
       rest = rest.replace(/^[\s;]+/, '');
       const callId = `${turn}.${calls.length}`;
       if (!rest.startsWith('{')) {
         if (tagged && calls.length === 0) {
           const problem = `after ${TAG} comes a JSON object with "name" and "parameters"`;
-          return { calls: [unreadCall(callId, 'invalidJson', problem)] };
+          return { calls: [unreadCall(callId, 'invalidJson', problem)], said: text };
         }
-        return { calls };
+        return { calls, said: calls.length === 0 ? text : said + rest };
       }
       const end = endOfObject(rest);
       const object = rest.slice(0, end ?? rest.length);
       // An answer in JSON is no call; what names something is meant as one.
-      if (!tagged && !/^\{\s*"name"\s*:/.test(object) && !namesTool(object)) return { calls };
+      if (!tagged && !/^\{\s*"name"\s*:/.test(object) && !namesTool(object)) {
+        return { calls, said: calls.length === 0 ? text : said + rest };
+      }
       if (end === undefined) {
         calls.push(unreadCall(callId, 'unclosed', 'the call was not closed: end its JSON object with }'));
-        return { calls };
+        return { calls, said: said + rest };
       }
-      calls.push(callOf(object, tools, callId));
+      const call = callOf(object, tools, callId);
+      calls.push(call);
+      if (isUnread(call)) said += object;
       rest = rest.slice(end);
     }
   },
+  write: (name, values) => `{"name": ${JSON.stringify(name)}, "parameters": ${values}}`,
 };
 
 function callOf(text: string, tools: readonly ToolSpec[], callId: string): ToolCall {

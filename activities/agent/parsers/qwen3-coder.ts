@@ -1,5 +1,5 @@
 import type { ToolCall, ToolSpec } from '../../../contracts/tools.ts';
-import { checkedCall, isDeep, unreadCall } from './call.ts';
+import { checkedCall, isDeep, isUnread, jsonObjectOf, unreadCall } from './call.ts';
 import type { ToolCallParser } from './parser.ts';
 
 const CLOSE = '</tool_call>';
@@ -15,14 +15,22 @@ export const qwen3Coder: ToolCallParser = {
   native: true,
   parse(text, tools, turn) {
     const calls: ToolCall[] = [];
-    let rest = text;
+    let [rest, said] = [text, ''];
     for (;;) {
       const open = /<tool_call>\s*/.exec(rest);
-      if (!open) return { calls };
+      if (!open) return { calls, said: said + rest };
       const read = callOf(rest.slice(open.index + open[0].length), tools, `${turn}.${calls.length}`);
       calls.push(read.call);
+      said += rest.slice(0, isUnread(read.call) ? rest.length - read.rest.length : open.index);
       rest = read.rest;
     }
+  },
+  write(name, values) {
+    const read = jsonObjectOf(values);
+    const parameters = Object.entries('value' in read ? read.value : {}).map(([key, value]) => {
+      return `<parameter=${key}>\n${typeof value === 'string' ? value : JSON.stringify(value)}\n</parameter>\n`;
+    });
+    return `<tool_call>\n<function=${name}>\n${parameters.join('')}</function>\n${CLOSE}`;
   },
 };
 
