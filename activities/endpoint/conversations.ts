@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import type { LedgerRecord, LedgerSampled } from '../../contracts/ledger.ts';
 import { sequencesOf } from '../trajectory/sequences.ts';
 import { TokenSequence } from '../trajectory/tokens.ts';
+import { spansOf } from '../trajectory/versions.ts';
 import type { Asked, Said } from './request.ts';
 
 /** One sequence of tokens, and its records in the ledger. */
@@ -61,7 +62,7 @@ export class Conversations {
     if (record.kind === 'observed') {
       sequence.tokens.appendObserved(record.deltaIds);
     } else {
-      sequence.tokens.appendSampled(record.ids, record.logprobs, record.policyVersion);
+      sequence.tokens.appendSampled(record.ids, record.logprobs, spansOf(record));
       this.remember(sequence, record);
     }
   }
