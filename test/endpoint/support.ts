@@ -85,7 +85,7 @@ export async function stages(t: TestContext, options: StageOptions) {
     workflowExecution: { workflowId: rolloutId, runId: RUN_ID },
   });
   const inActivity = <R>(work: () => Promise<R>) => env.run(work) as Promise<R>;
-  const { init } = makeInitActivities({ handlers, sandboxes, host: loadTools() });
+  const { init } = makeInitActivities({ handlers, sandboxes, store, host: loadTools() });
   const { abort, pause } = makeControlActivities({ sandboxes, store });
   const runWith = (policy: Policy, placement: Placement, entry = 1): Promise<RunReport> => {
     const policies = { open: async () => ({ ...policy, close: () => {} }) };

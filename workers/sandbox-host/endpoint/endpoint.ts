@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { chmodSync } from 'node:fs';
 import { type FileHandle, open, rm } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
@@ -42,6 +43,8 @@ export class Endpoint {
   /** Calls that the holder knows of and that have been given up since. */
   private readonly gone: string[] = [];
   private waiting: ((event: EndpointEvent | null) => void) | null = null;
+  /** Of this endpoint's calls alone: a sandbox that takes the place of one that is gone has its ledger. */
+  private readonly prefix = randomBytes(6).toString('hex');
   private numbered = 0;
   private bytes = 0;
 
@@ -148,7 +151,7 @@ export class Endpoint {
       return;
     }
     if (this.calls.size >= MOST_CALLS) return refuse(request, response, BUSY);
-    const id = String(++this.numbered);
+    const id = `${this.prefix}.${++this.numbered}`;
     const body = await readBody(request, (count) => {
       this.bytes += count;
       return this.bytes <= MOST_BYTES;
