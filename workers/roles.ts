@@ -1,5 +1,4 @@
-import { fileURLToPath } from 'node:url';
-import { NativeConnection, Worker, type WorkerOptions } from '@temporalio/worker';
+import { NativeConnection, Runtime, Worker, type WorkerOptions } from '@temporalio/worker';
 import { PARSERS } from '../activities/agent/parsers/formats.ts';
 import { makeEvaluateActivities } from '../activities/evaluate.ts';
 import { loadHandlers } from '../activities/handlers/registry.ts';
@@ -15,6 +14,7 @@ import { loadTools } from '../config/tools.ts';
 import { evalQueue, initQueue, RECORDS_QUEUE, runQueue, WORKFLOW_QUEUE } from '../contracts/queues.ts';
 import { SandboxAdmission } from './admission.ts';
 import { sandboxHostAddress } from './sandbox-host/address.ts';
+import { workflowBundle } from './workflow-bundle.ts';
 
 /** What a worker process can do; any set of them. */
 export const ROLES = ['workflow', 'init', 'run', 'eval'] as const;
@@ -49,11 +49,11 @@ export async function makeWorkers(config: Config, roles: readonly Role[]): Promi
   };
 
   const makers: Record<Role, () => Promise<Worker | Worker[]>> = {
-    workflow: () =>
+    workflow: async () =>
       Worker.create({
         ...shared,
         taskQueue: WORKFLOW_QUEUE,
-        workflowsPath: fileURLToPath(new URL('../workflows/index.ts', import.meta.url)),
+        workflowBundle: await workflowBundle(Runtime.instance().logger),
         maxConcurrentWorkflowTaskExecutions: config.workers.workflowSlots,
         // Open rollouts wait this long for a workflow worker that died before another takes them up.
         stickyQueueScheduleToStartTimeout: '5s',

@@ -1,18 +1,13 @@
-import { fileURLToPath } from 'node:url';
-import { bundleWorkflowCode, DefaultLogger, Runtime } from '@temporalio/worker';
+import { DefaultLogger, Runtime, type WorkflowBundle } from '@temporalio/worker';
+import { workflowBundle as bundleFor } from '../../workers/workflow-bundle.ts';
 
-let bundle: ReturnType<typeof bundleWorkflowCode> | undefined;
-
-/** The workflows' code, bundled once for all workers of this process, which log errors only. */
-export function workflowBundle(): ReturnType<typeof bundleWorkflowCode> {
+/** The workflows' code for workers of this process, which log errors only. */
+export function workflowBundle(): Promise<WorkflowBundle> {
+  const logger = new DefaultLogger('ERROR');
   try {
-    Runtime.install({ logger: new DefaultLogger('ERROR') });
+    Runtime.install({ logger });
   } catch {
     // one runtime per process: another test of this file has installed it
   }
-  bundle ??= bundleWorkflowCode({
-    workflowsPath: fileURLToPath(new URL('../../workflows/index.ts', import.meta.url)),
-    logger: new DefaultLogger('ERROR'),
-  });
-  return bundle;
+  return bundleFor(logger);
 }
