@@ -21,6 +21,7 @@ import { type CancelReason, RolloutRequest, type RolloutRequestInput } from '../
 import { RolloutResult } from '../contracts/result.ts';
 import { SEARCH_ATTRIBUTES as ATTRIBUTES } from '../contracts/search-attributes.ts';
 import {
+  CANCEL_MANY_UPDATE,
   CANCEL_SIGNAL,
   type CancelSignal,
   PAUSE,
@@ -30,7 +31,6 @@ import {
   STATUS_QUERY,
 } from '../contracts/signals.ts';
 import {
-  CANCEL_MANY_UPDATE,
   CANCEL_SWEEPER,
   HOST_WORKFLOW,
   Selection,

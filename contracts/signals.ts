@@ -53,3 +53,6 @@ export const CANCEL_REASONS: readonly CancelReason[] = [
   'deadline',
   'shutdown',
 ];
+
+/** Update of the sweeper that ends many rollouts at once; contracts/sweep.ts has what it takes and answers. */
+export const CANCEL_MANY_UPDATE = 'cancelMany';

@@ -3,8 +3,6 @@ import { CancelReason, RolloutId } from './request.ts';
 
 /** Workflow type, and id of its one workflow, that ends many rollouts at once. */
 export const CANCEL_SWEEPER = 'cancelSweeper';
-/** Update of the sweeper: takes a {@link SweepInput}, answers with a {@link SweepReport}. */
-export const CANCEL_MANY_UPDATE = 'cancelMany';
 /** Workflow type that keeps records of rollouts that were closed from outside; run by a schedule. */
 export const CLOSED_SWEEP_WORKFLOW = 'closedSweep';
 /** Workflow type that stands for one sandbox host while it is up; its id is `host:<name>`. */

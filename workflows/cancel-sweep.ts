@@ -10,13 +10,9 @@ import {
   workflowInfo,
 } from '@temporalio/workflow';
 import { controlQueue, RECORDS_QUEUE } from '../contracts/queues.ts';
+import { CANCEL_MANY_UPDATE } from '../contracts/signals.ts';
 import type { HostActivities } from '../contracts/stages.ts';
-import {
-  CANCEL_MANY_UPDATE,
-  type SweepActivities,
-  type SweepInput,
-  type SweepReport,
-} from '../contracts/sweep.ts';
+import type { SweepActivities, SweepInput, SweepReport } from '../contracts/sweep.ts';
 import { cancelProblem } from './guards.ts';
 
 /**
