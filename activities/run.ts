@@ -41,6 +41,9 @@ export interface OpenPolicy {
   readonly onWaiting?: (waiting: boolean) => void;
 }
 
+/** Characters of what a program said that a failure shows. */
+const LAST_WORDS = 1000;
+
 /** Gives a rollout a server to sample from. */
 export interface PolicySource {
   /** Waits while there is no server. @throws RolloutError LlmUnreachable, LlmUnsuitable */
@@ -251,7 +254,7 @@ class Run {
   ): Promise<RunReport> {
     const { handlers, sandboxes, store } = this.deps;
     const { handler, data } = handlers.open(this.input.request.task);
-    if (handler.run && end !== 'aborted') await this.endProgram(info, ledger);
+    if (handler.run && end !== 'aborted') await this.endProgram(info, ledger, returned);
     if (ledger.records.length > 0 && ledger.records.at(-1)?.kind !== 'end') {
       const messages = messagesOf(ledger.records);
       const prompt = ledger.records[0]?.kind === 'begin' ? ledger.records[0].messages.length : 0;
@@ -278,10 +281,18 @@ class Run {
   }
 
   /** An agent's own program is dead before its outcome is taken. @throws RolloutError HandlerFailed if it asked nothing */
-  private async endProgram({ sandboxId, fence }: SandboxInfo, ledger: LedgerWriter): Promise<void> {
+  private async endProgram(
+    { sandboxId, fence }: SandboxInfo,
+    ledger: LedgerWriter,
+    returned: string | null,
+  ): Promise<void> {
     await this.deps.sandboxes.kill(sandboxId, fence);
     if (ledger.records.length > 0) return;
-    throw new RolloutError('HandlerFailed', 'the agent’s program has asked the model nothing');
+    const words = returned?.trim().slice(-LAST_WORDS) || 'nothing';
+    throw new RolloutError(
+      'HandlerFailed',
+      `the agent’s program has asked the model nothing; it said: ${words}`,
+    );
   }
 
   /** Calls a function of the handler for as long as nothing stops the run. */

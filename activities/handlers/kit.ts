@@ -11,6 +11,7 @@ export { editor } from '../tools/editor.ts';
 export { finish } from '../tools/finish.ts';
 export { ipython } from '../tools/ipython.ts';
 export { type McpServer, mcp } from '../tools/mcp.ts';
+export { pythonBinds } from '../tools/python-binds.ts';
 export type { Tool, ToolContext, ToolHost, ToolOutcome, ToolServer } from '../tools/tool.ts';
 export {
   type AgentEndpoint,

@@ -6,10 +6,11 @@ import type { Policy } from '../../activities/agent/agent.ts';
 import { hermes } from '../../activities/agent/parsers/hermes.ts';
 import type { ToolCallParser } from '../../activities/agent/parsers/parser.ts';
 import { makeControlActivities } from '../../activities/control.ts';
-import { defineHandler, type RunContext } from '../../activities/handlers/kit.ts';
+import { makeEvaluateActivities } from '../../activities/evaluate.ts';
+import { type AgentHandler, defineHandler, type RunContext } from '../../activities/handlers/kit.ts';
 import { HandlerRegistry } from '../../activities/handlers/registry.ts';
 import { makeInitActivities } from '../../activities/init.ts';
-import { makeRunActivities } from '../../activities/run.ts';
+import { makeRunActivities, type PolicySource } from '../../activities/run.ts';
 import { assembleTrajectories } from '../../activities/trajectory/assemble.ts';
 import { TrajectoryStore } from '../../activities/trajectory/store.ts';
 import { loadTools } from '../../config/tools.ts';
@@ -39,11 +40,14 @@ def said(answer): return answer[1]['choices'][0]['message']
 const RUN_ID = 'workflow-run-1';
 
 export interface StageOptions {
-  readonly policy: Policy;
+  readonly policy?: Policy;
+  /** In place of one policy. */
+  readonly policies?: PolicySource;
   /** Python that runs in the sandbox; what it prints is the answer. */
   readonly program?: string;
-  /** In place of running the program. */
-  readonly run?: (context: RunContext<object>) => Promise<string | null>;
+  /** In place of one that runs the program. */
+  // biome-ignore lint/suspicious/noExplicitAny: of whatever task
+  readonly handler?: AgentHandler<any>;
   readonly parser?: ToolCallParser;
   readonly limits?: Partial<Limits>;
   readonly sampling?: Partial<Sampling>;
@@ -52,7 +56,7 @@ export interface StageOptions {
 }
 
 /** Runs the program with the endpoint's address, once, whatever becomes of the worker. */
-export const runProgram =
+const runProgram =
   (program: string) =>
   async ({ sandbox, endpoint }: RunContext<object>): Promise<string> => {
     const address = `OPENAI_BASE_URL=${await endpoint.baseUrl()} LLM_SOCKET=${endpoint.socketPath}`;
@@ -67,18 +71,20 @@ export const runProgram =
 /** The stages around a real sandbox host for an agent that is a program. */
 export async function stages(t: TestContext, options: StageOptions) {
   const { client: sandboxes, stateDir, running } = await startHost(t, options.backend);
-  const handler = defineHandler({
-    name: 'program',
-    description: '',
-    schema: z.object({}),
-    example: {},
-    run: options.run ?? runProgram(options.program ?? ''),
-    evaluate: async () => ({ total: 1, parts: {} }),
-  });
+  const handler =
+    options.handler ??
+    defineHandler({
+      name: 'program',
+      description: '',
+      schema: z.object({}),
+      example: {},
+      run: runProgram(options.program ?? ''),
+      evaluate: async () => ({ total: 1, parts: {} }),
+    });
   const handlers = new HandlerRegistry([handler as never]);
   const store = new TrajectoryStore(path.join(stateDir, 'store'));
   const { rolloutId = 'program:1', limits, sampling } = options;
-  const task = { handler: 'program', id: 'one', data: {} };
+  const task = { handler: handler.name, id: 'one', data: handler.example };
   const request = RolloutRequest.parse({ rolloutId, task, limits, sampling });
   const env = new MockActivityEnvironment({
     heartbeatTimeoutMs: 30_000,
@@ -87,8 +93,8 @@ export async function stages(t: TestContext, options: StageOptions) {
   const inActivity = <R>(work: () => Promise<R>) => env.run(work) as Promise<R>;
   const { init } = makeInitActivities({ handlers, sandboxes, store, host: loadTools() });
   const { abort, pause } = makeControlActivities({ sandboxes, store });
-  const runWith = (policy: Policy, placement: Placement, entry = 1): Promise<RunReport> => {
-    const policies = { open: async () => ({ ...policy, close: () => {} }) };
+  const alone = (policy: Policy): PolicySource => ({ open: async () => ({ ...policy, close: () => {} }) });
+  const runFrom = (policies: PolicySource, placement: Placement, entry = 1): Promise<RunReport> => {
     const parser = options.parser ?? hermes;
     const { run } = makeRunActivities({ handlers, sandboxes, policies, parser, store });
     return inActivity(() => run({ request, attempt: 1, placement, entry }));
@@ -98,10 +104,17 @@ export async function stages(t: TestContext, options: StageOptions) {
     sandboxes,
     running,
     init: () => inActivity(() => init({ request, attempt: 1 })),
-    run: (placement: Placement, entry?: number) => runWith(options.policy, placement, entry),
-    runWith,
+    run: (placement: Placement, entry?: number) =>
+      runFrom(options.policies ?? alone(options.policy as Policy), placement, entry),
+    runWith: (policy: Policy, placement: Placement, entry?: number) =>
+      runFrom(alone(policy), placement, entry),
     abort: ({ sandboxId }: Placement) => inActivity(() => abort({ sandboxId, reason: 'user' })),
     pause: ({ sandboxId }: Placement, entry: number) => inActivity(() => pause({ sandboxId, entry })),
+    evaluate: (placement: Placement, report: RunReport) => {
+      const { evaluate } = makeEvaluateActivities({ handlers, store, sandboxes });
+      const record = { startedAt: new Date().toISOString(), retried: [], initMs: 1, runMs: 1 };
+      return inActivity(() => evaluate({ request, attempt: 1, placement, record, report }));
+    },
     records,
     trajectories: async (): Promise<Trajectory[]> => {
       const context = { request, workflowRunId: RUN_ID, attempt: 1, reward: null, metadata: {} };

@@ -33,10 +33,8 @@ test('a handler of one’s own is loaded from its file and checks its tasks', as
 });
 
 test('every example of a handler is a task of it', async () => {
-  const registry = await loadHandlers(['./examples/handlers/count-lines.ts'], {
-    folder: PROJECT_ROOT,
-    python,
-  });
+  const examples = ['count-lines', 'mini-swe-agent'].map((name) => `./examples/handlers/${name}.ts`);
+  const registry = await loadHandlers(examples, { folder: PROJECT_ROOT, python });
   for (const { name, example } of registry.list()) {
     registry.open({ handler: name, id: 'example', data: example });
   }
@@ -50,6 +48,10 @@ test('a module that is no handler is refused with what is missing', async () => 
   await assert.rejects(load('a.mjs', 'export default {}'), /a\.mjs: its default export has no name/);
   await assert.rejects(load('b.mjs', 'export default { name: "b" }'), /has no schema/);
   await assert.rejects(load('c.mjs', 'throw new Error("broken")'), /c\.mjs: broken/);
+  const without = `export default { name: 'e', schema: { safeParse() {} }, evaluate() {} REST }`;
+  await assert.rejects(load('e.mjs', without.replace('REST', ', tools() {}')), /has no prompt\(\)/);
+  await assert.rejects(load('f.mjs', without.replace('REST', ', run: 1')), /has no run\(\)/);
+  await load('g.mjs', without.replace('REST', ', run() {}'));
   await assert.rejects(loadHandlers(['./none.mjs'], { folder, python }), /none\.mjs/);
   const twice = `const h = { name: 'math', schema: { safeParse() {} }, tools() {}, prompt() {}, evaluate() {} }; export default h`;
   await assert.rejects(load('d.mjs', twice), /two handlers are called math/);
