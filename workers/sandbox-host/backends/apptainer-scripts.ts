@@ -2,7 +2,7 @@ import { RolloutError } from '../../../contracts/failures.ts';
 import { LOADER } from './apptainer-shared.ts';
 import type { Program } from './backend.ts';
 import { CLOSE_DESCRIPTORS } from './launcher.ts';
-import { withoutPrivileges } from './namespaces.ts';
+import { UNTRACEABLE, withoutPrivileges } from './namespaces.ts';
 
 /** Where the host's tools are inside. */
 export const TOOLS = '/run/rollout-tools';
@@ -13,7 +13,7 @@ export function tool(name: string, ...args: string[]): string[] {
 }
 
 /** The beginning of an argv whose rest has no privilege of the sandbox's user namespace, as `program` says. */
-export function dropPrivileges(program: Pick<Program, 'overModes'> = {}): string[] {
+export function dropPrivileges(program: Pick<Program, 'overModes'>): string[] {
   return tool('setpriv', ...withoutPrivileges(program), '--');
 }
 
@@ -63,7 +63,7 @@ cd /tmp
 exec ${HELD.proc}</proc
 [ ! -d /dev/shm ] || exec ${HELD.shm}</dev/shm
 [ -z "\${topmost[$2]}" ] || exec ${HELD.home}<"$2"
-exec -c ${dropPrivileges().join(' ')} /bin/bash --norc --noprofile -c \\
+exec -c ${tool('setpriv', ...UNTRACEABLE, '--').join(' ')} /bin/bash --norc --noprofile -c \\
   'printf "\\0ready\\n"; exec >/dev/null 2>&1; read -r _'`;
 
 /** The argv of the first process. */

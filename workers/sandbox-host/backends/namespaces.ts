@@ -35,6 +35,15 @@ export function withoutPrivileges({ overModes }: Pick<Program, 'overModes'>): st
 }
 
 /**
+ * Options of setpriv for a first process. What it keeps is worth nothing in a user namespace, but nobody may trace a
+ * process that has more than he: an agent that could end the first one would get another attempt for a bad one.
+ */
+export const UNTRACEABLE: readonly string[] = [
+  '--no-new-privs',
+  ...['bounding-set', 'inh-caps', 'ambient-caps'].map((set) => `--${set}=-all,+wake_alarm`),
+];
+
+/**
  * Runs `argv` on the host, by an ordinary user in the sandbox's user namespace, where nothing of its owner's is
  * unreadable.
  */
