@@ -125,14 +125,36 @@ export type ReadAttemptLedger = z.infer<typeof ReadAttemptLedger>;
 export const AttachResult = z.object({ info: SandboxInfo, ledger: LedgerLines });
 export type AttachResult = z.infer<typeof AttachResult>;
 
+/** Most bytes of one argument that Linux takes (MAX_ARG_STRLEN), its closing zero included. */
+const MOST_WORD_BYTES = 131_072;
+/** Of all arguments: half of what a stack of 8 MiB leaves room for, since environment and wrappers need some. */
+const MOST_ARGUMENT_BYTES = 1024 ** 2;
+
+const withoutZero = { error: 'must not hold a zero byte' };
+const isWithoutZero = (text: string) => !text.includes('\0');
+
+/** A word as the system hands it to a program. */
+const ProgramWord = z
+  .string()
+  .refine(isWithoutZero, withoutZero)
+  .refine((word) => Buffer.byteLength(word) < MOST_WORD_BYTES, {
+    error: `at most ${MOST_WORD_BYTES - 1} bytes: give longer text on standard input, or in a file`,
+  });
+const FilePath = z.string().min(1).max(4096).refine(isWithoutZero, withoutZero);
+
 /** POST /v1/sandboxes/:id/exec: one program, apart from the shells. */
 export const ExecRequest = z.object({
   fence: z.int().min(1),
-  argv: z.array(z.string()).min(1),
+  argv: z
+    .array(ProgramWord)
+    .min(1)
+    .refine((argv) => argv.reduce((sum, word) => sum + Buffer.byteLength(word), 0) <= MOST_ARGUMENT_BYTES, {
+      error: `all together at most ${MOST_ARGUMENT_BYTES} bytes: give longer text on standard input, or in a file`,
+    }),
   /** Base64; absent: no standard input. */
   stdin: z.string().optional(),
-  cwd: z.string().optional(),
-  environment: z.record(z.string(), z.string()).default({}),
+  cwd: ProgramWord.optional(),
+  environment: z.record(ProgramWord, ProgramWord).default({}),
   timeoutMs: z.int().min(1).max(86_400_000),
   /** Bytes of stdout and of stderr that are kept: half from the head, half from the tail. */
   maxOutputBytes: z
@@ -213,7 +235,7 @@ export type ShellResult = z.infer<typeof ShellResult>;
 /** POST /v1/sandboxes/:id/files (write) and /files/read. Paths are inside the sandbox. */
 export const WriteFile = z.object({
   fence: z.int().min(1),
-  path: z.string().min(1).max(4096),
+  path: FilePath,
   /** Base64. */
   content: z.string(),
   mode: z.int().min(0).max(0o777).default(0o644),
@@ -221,7 +243,7 @@ export const WriteFile = z.object({
 export type WriteFile = z.input<typeof WriteFile>;
 export const ReadFile = z.object({
   fence: z.int().min(1),
-  path: z.string().min(1).max(4096),
+  path: FilePath,
   maxBytes: z
     .int()
     .min(1)

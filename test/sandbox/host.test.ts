@@ -168,6 +168,29 @@ test('bad input is refused with the field that is wrong', async (t) => {
     client.exec(sandboxId, { fence, argv: [], timeoutMs: 1 }),
     failure('InvalidRequest', /argv/),
   );
+  const exec = (argv: string[], rest: object = {}) =>
+    client.exec(sandboxId, { fence, argv, timeoutMs: 10_000, ...rest });
+  await assert.rejects(exec(['echo', 'a\0b']), failure('InvalidRequest', /zero byte\n.*argv\[1\]/));
+  await assert.rejects(exec(['true'], { cwd: '/\0' }), failure('InvalidRequest', /zero byte\n.*cwd/));
+  await assert.rejects(
+    exec(['true'], { environment: { A: '\0' } }),
+    failure('InvalidRequest', /zero.*\n.*\.A/),
+  );
+  await assert.rejects(
+    client.writeFile(sandboxId, { fence, path: '/workspace/\0', content: '' }),
+    failure('InvalidRequest', /zero byte\n.*path/),
+  );
+  const most = 131_071;
+  assert.equal((await exec(['echo', 'é'.repeat((most - 1) / 2)])).stdout.totalBytes, most);
+  await assert.rejects(
+    exec(['echo', 'x'.repeat(most + 1)]),
+    failure('InvalidRequest', /131071.*file\n.*argv\[1\]/),
+  );
+  assert.equal((await exec(['true', ...Array(8).fill('x'.repeat(most))])).exitCode, 0);
+  await assert.rejects(
+    exec(['true', ...Array(9).fill('x'.repeat(most))]),
+    failure('InvalidRequest', /together/),
+  );
   await assert.rejects(
     client.shell(sandboxId, '..%2Fx', { fence, callId: 'c', command: '', timeoutMs: 1 }),
     failure('InvalidRequest', /name/),
