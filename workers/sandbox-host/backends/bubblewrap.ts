@@ -14,6 +14,7 @@ import {
   enterIpcOf,
   enterNamespaces,
   examineAs,
+  forbidUserNamespaces,
   killAllIn,
   type Namespaced,
   processesIn,
@@ -115,7 +116,7 @@ export class BubblewrapBackend implements Backend {
       ...['--', ...FIRST_PROCESS],
     ];
     const [file, argv, env] = this.command(args, sources, { [SANDBOX_VARIABLE]: creation.sandboxId });
-    return start(creation, file, argv, env);
+    return start(creation, file, argv, env, asUser(this.ownerUid));
   }
 
   /**
@@ -198,6 +199,7 @@ async function start(
   file: string,
   argv: string[],
   env: Record<string, string>,
+  asOwner: readonly string[],
 ): Promise<Handle> {
   // A process group of its own: the terminal's ^C is for the host, which ends sandboxes in order.
   const outer = spawn(file, argv, { env, detached: true, stdio: ['pipe', 'pipe', 'pipe', 'pipe'] });
@@ -224,8 +226,11 @@ async function start(
       if (pid > 0) resolve();
     });
   });
-  const failure = await Promise.race([Promise.all([stands, named]).then(() => undefined), ended]);
-  if (failure !== undefined) {
+  // Before it stands its user namespace may have no users yet.
+  const sealed = Promise.all([stands, named]).then(() => forbidUserNamespaces(pid, asOwner));
+  const failure = await Promise.race([sealed, ended]);
+  if (failure !== null) {
+    outer.kill('SIGKILL');
     throw new RolloutError('SandboxFailed', `bubblewrap could not make a sandbox: ${failure}`);
   }
   for (const stream of [stdout, stderr, status]) stream.destroy();

@@ -44,6 +44,21 @@ export const UNTRACEABLE: readonly string[] = [
 ];
 
 /**
+ * Has no user namespace made in that of a first process: in one of its own what runs there would have privileges
+ * again, and could mount memory without bound. `asOwner` begins an argv of who owns it. Null, or what kept it from that.
+ */
+export async function forbidUserNamespaces(
+  first: number,
+  asOwner: readonly string[],
+): Promise<string | null> {
+  const enter = ['/usr/bin/nsenter', '-t', String(first), '-U', '--preserve-credentials', '--'];
+  const write = ['/bin/sh', '-c', 'echo 0 > /proc/sys/user/max_user_namespaces'];
+  const [file, ...args] = [...asOwner, ...enter, ...write];
+  const end = await runQuietly(file as string, args, {});
+  return end.ok ? null : `user namespaces could not be forbidden in it: ${end.message}`;
+}
+
+/**
  * Runs `argv` on the host, by an ordinary user in the sandbox's user namespace, where nothing of its owner's is
  * unreadable.
  */
