@@ -73,7 +73,8 @@ class Run {
   private reached = { turn: 0, tokens: 0 };
   private readonly started = performance.now();
   private readonly stop = new StopSwitch();
-  private generating = false;
+  /** Requests that are under way, or were when the run was stopped. */
+  private generating = 0;
   private readonly deps: RunDependencies;
   private readonly input: RunInput;
 
@@ -221,9 +222,9 @@ class Run {
   private observed(policy: Policy): Policy {
     const sample = policy.generate.bind(policy);
     const generate: Policy['generate'] = async (request, signal) => {
-      this.generating = true;
+      this.generating++;
       const generated = await sample(request, signal);
-      this.generating = generated.finish === 'abort';
+      if (generated.finish !== 'abort' || !this.stop.generation.aborted) this.generating--;
       return generated;
     };
     return Object.assign(policy, { generate });
@@ -316,7 +317,7 @@ class Run {
         end === 'aborted'
           ? {
               reason: cause?.kind === 'cancel' ? cause.reason : 'user',
-              llmAborted: this.generating,
+              llmAborted: this.generating > 0,
               turn: this.reached.turn,
               ms: this.stop.sinceMs,
             }

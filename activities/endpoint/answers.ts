@@ -1,8 +1,6 @@
-import { messageOf, RolloutError } from '../../contracts/failures.ts';
 import type { LedgerBegin, LedgerObserved, LedgerSampled } from '../../contracts/ledger.ts';
 import type { Limits, Sampling } from '../../contracts/request.ts';
 import type { AgentEnd } from '../../contracts/stages.ts';
-import type { ChatMessage } from '../../contracts/trajectory.ts';
 import type { Policy } from '../agent/agent.ts';
 import type { LedgerWriter } from '../agent/ledger-writer.ts';
 import type { ToolCallParser } from '../agent/parsers/parser.ts';
@@ -10,10 +8,11 @@ import { afterThoughts } from '../agent/parsers/thoughts.ts';
 import { sampleTurn } from '../agent/sample-turn.ts';
 import { messagesOf } from '../trajectory/assemble.ts';
 import { openTurnIds, turnsIn } from '../trajectory/turns.ts';
-import { type Continuation, Conversations, conversationHashes, type Sequence } from './conversations.ts';
+import { Conversations, conversationHashes, type Sequence } from './conversations.ts';
 import { Refused } from './refused.ts';
 import { type Answer, type Reading, refusalOf, replyOf, saidIn } from './reply.ts';
-import { type Asked, forParsing, readRequest, type Said } from './request.ts';
+import { type Asked, forParsing, readRequest } from './request.ts';
+import { type Spot, Spots } from './spots.ts';
 
 /** Everything that calls are answered with. */
 export interface AnswersOptions {
@@ -29,22 +28,26 @@ export interface AnswersOptions {
 /** Turns that were broken off count for nothing, but a program that gives its calls up for ever is to end. */
 const mostRequests = (maxTurns: number): number => 2 * maxTurns + 100;
 
-/** Where a call's turn is to be sampled: on a sequence, after tokens that it does not hold yet; or on a new one. */
-interface Spot {
-  readonly sequence: Sequence | undefined;
-  readonly promptIds: readonly number[];
+/** A turn that is being sampled. */
+interface UnderWay {
+  readonly conversation: string;
+  readonly signal: AbortSignal;
+  readonly done: Promise<unknown>;
 }
 
 /**
- * Answers the calls of a program by turns of the policy. What a call is answered with is in the ledger first. One
- * call at a time.
+ * Answers the calls of a program by turns of the policy, any number at once. What a call is answered with is in the
+ * ledger first.
  */
 export class Answers {
   private readonly options: AnswersOptions;
   private readonly reading: Reading;
   private readonly conversations: Conversations;
+  private readonly spots: Spots;
   /** Sampled to their end for a call that was given up; the next one that asks the same gets them. */
   private readonly untaken = new Map<string, LedgerSampled>();
+  private readonly underWay = new Set<UnderWay>();
+  private recording: Promise<unknown> = Promise.resolve();
   /** The limit that the last call was refused for. */
   private reachedLimit: AgentEnd | undefined;
 
@@ -52,6 +55,7 @@ export class Answers {
     this.options = options;
     this.reading = { parser: options.parser, opensThoughts: options.policy.opensThoughts };
     this.conversations = new Conversations(options.ledger.records, (record) => saidIn(record, this.reading));
+    this.spots = new Spots(options.policy, options.parser, this.conversations);
   }
 
   get limit(): AgentEnd | undefined {
@@ -92,64 +96,47 @@ export class Answers {
     this.untaken.delete(conversation);
     const known = this.conversations.answered(callId) ?? untaken;
     if (known) return known;
+    // A call for the same that was given up just now leaves tokens, which this one goes on with.
+    const left = [...this.underWay].filter((one) => one.conversation === conversation && one.signal.aborted);
+    await Promise.allSettled(left.map(({ done }) => done));
     const { ledger, limits, parser } = this.options;
     const requests = ledger.records.filter(({ kind }) => kind === 'sampled').length;
-    if (turnsIn(ledger.records) >= limits.maxTurns || requests >= mostRequests(limits.maxTurns)) {
+    const turns = turnsIn(ledger.records) + this.underWay.size;
+    if (turns >= limits.maxTurns || requests >= mostRequests(limits.maxTurns)) {
       throw this.refused('turns', 403, `the ${limits.maxTurns} turns of this rollout are used up`);
     }
     if (asked.tools.length > 0 && !parser.native) {
       const why = `the tool format of this service, ${parser.name}, is described by prompts alone: ask without tools`;
       throw new Refused(400, 'unsupported', why, 'tools');
     }
-    const open = this.conversations.brokenOff(conversation);
-    const spot = open ? { sequence: open, promptIds: open.tokens.prompt } : await this.spotFor(asked, hashes);
-    return this.sample(spot, asked, { id: callId, conversation }, signal);
-  }
-
-  /** @throws Refused if the model's template cannot write the conversation */
-  private async spotFor(asked: Asked, hashes: readonly string[]): Promise<Spot> {
-    const known = this.conversations.continuation(asked, hashes);
-    const promptIds = (known && (await this.continued(known))) ?? (await this.begun(asked));
-    return { sequence: this.conversations.longestWithin(promptIds), promptIds };
-  }
-
-  /** What was sampled, and what the template writes after it; undefined if it cannot. */
-  private async continued({ place, rest }: Continuation): Promise<number[] | undefined> {
-    const before = place.sequence.tokens.prompt.slice(0, place.end);
+    const spot = await this.spots.take(asked, hashes);
+    const done = this.sample(spot, asked, { id: callId, conversation }, signal);
+    const one = { conversation, signal, done };
+    this.underWay.add(one);
     try {
-      const turn = before.slice(place.start);
-      return [...before, ...(await this.options.policy.renderDelta(turn, rest.map(this.told)))];
-    } catch (error) {
-      if (!isUnsuitable(error)) throw error;
-      return undefined;
-    }
-  }
-
-  private async begun({ said, tools }: Asked): Promise<number[]> {
-    try {
-      const messages = said.map(this.told);
-      return await this.options.policy.renderPrompt(messages, tools.length > 0 ? tools : undefined);
-    } catch (error) {
-      if (!isUnsuitable(error)) throw error;
-      throw new Refused(400, 'invalid_conversation', messageOf(error), 'messages');
+      return await done;
+    } finally {
+      this.underWay.delete(one);
+      this.spots.release(spot);
     }
   }
 
   private async sample(
-    { sequence, promptIds }: Spot,
+    spot: Spot,
     asked: Asked,
     call: NonNullable<LedgerSampled['asked']>,
     signal: AbortSignal,
   ): Promise<LedgerSampled | undefined> {
+    const { sequence, promptIds } = spot;
     const { policy, sampling, ledger, parser } = this.options;
     const room = this.mostTokens - promptIds.length;
     if (room < 1) throw this.full(promptIds.length);
     const begun = sequence ? openTurnIds(sequence.records) : [];
     const turn = sequence ? turnsIn(sequence.records) : 0;
-    const before = turnsIn(ledger.records);
-    this.options.progress(before, promptIds.length);
+    const before = turnsIn(ledger.records) + this.underWay.size;
     const wanted = Math.min(sampling.maxTokensPerTurn, asked.maxTokens ?? Infinity) - begun.length;
     const tools = asked.tools.map(forParsing);
+    this.options.progress(before, promptIds.length);
     const record = await sampleTurn({
       policy,
       sampling,
@@ -165,25 +152,44 @@ export class Answers {
       },
       signal,
     });
-    if (!record) return undefined;
-    const index = sequence?.index ?? this.conversations.sequences.length;
-    const own = index === 0 ? {} : { sequence: index };
-    if (!sequence) {
-      await this.record({ ...this.beginning(asked), ...own, promptIds: [...promptIds] });
-    } else if (promptIds.length > sequence.tokens.length) {
-      const deltaIds = promptIds.slice(sequence.tokens.length);
-      const messages = asked.said.slice(messagesOf(sequence.records).length).map(this.told);
-      await this.record({ kind: 'observed', ...own, turn: turn - 1, results: [], messages, deltaIds });
-    }
-    const full: LedgerSampled = { ...record, ...own, asked: call };
-    await this.record(full);
-    return full.finish === 'abort' ? undefined : full;
+    return record && this.keep({ ...record, asked: call }, spot, asked);
+  }
+
+  /** Records a turn with what precedes it; gives it back unless it was broken off. */
+  private keep(
+    record: LedgerSampled,
+    { sequence, promptIds }: Spot,
+    asked: Asked,
+  ): Promise<LedgerSampled | undefined> {
+    const kept = this.recording.then(async () => {
+      const index = sequence?.index ?? this.conversations.sequences.length;
+      const own = index === 0 ? {} : { sequence: index };
+      if (!sequence) {
+        await this.record({ ...this.beginning(asked), ...own, promptIds: [...promptIds] });
+      } else if (promptIds.length > sequence.tokens.length) {
+        const deltaIds = promptIds.slice(sequence.tokens.length);
+        const messages = asked.said.slice(messagesOf(sequence.records).length).map(this.spots.told);
+        await this.record({
+          kind: 'observed',
+          ...own,
+          turn: record.turn - 1,
+          results: [],
+          messages,
+          deltaIds,
+        });
+      }
+      const full = { ...record, ...own };
+      await this.record(full);
+      return full.finish === 'abort' ? undefined : full;
+    });
+    this.recording = kept.catch(() => {}); // its caller has the error
+    return kept;
   }
 
   private beginning({ said, tools }: Asked): Omit<LedgerBegin, 'promptIds'> {
     return {
       kind: 'begin',
-      messages: said.map(this.told),
+      messages: said.map(this.spots.told),
       tools: tools.map(({ name }) => name),
       model: this.options.policy.identity,
     };
@@ -203,21 +209,6 @@ export class Answers {
     return replyOf(turn, asked, this.reading, this.options.policy.identity.name);
   }
 
-  /** A message as templates take it: calls that are not known as tokens are written as text. */
-  private readonly told = ({ role, content, calls }: Said): ChatMessage => {
-    const { parser } = this.options;
-    const written = calls.map((call) => {
-      if (parser.write) return parser.write(call.name, call.arguments);
-      throw new Refused(
-        400,
-        'unsupported',
-        `the tool format of this service, ${parser.name}, has no calls`,
-        'messages',
-      );
-    });
-    return { role, content: [...(content === '' ? [] : [content]), ...written].join('\n') };
-  };
-
   private get mostTokens(): number {
     return Math.min(this.options.policy.contextTokens, this.options.limits.maxTotalTokens ?? Infinity);
   }
@@ -233,8 +224,4 @@ export class Answers {
     this.reachedLimit = limit;
     return new Refused(status, code, message, status === 400 ? 'messages' : null);
   }
-}
-
-function isUnsuitable(error: unknown): boolean {
-  return error instanceof RolloutError && error.type === 'LlmUnsuitable';
 }

@@ -73,9 +73,10 @@ export class Conversations {
   }
 
   /** A sequence that ends with a turn for this very conversation which was broken off. */
-  brokenOff(conversation: string): Sequence | undefined {
-    return this.sequences.find(({ records }) => {
-      const last = records.at(-1);
+  brokenOff(conversation: string, busy: ReadonlySet<Sequence>): Sequence | undefined {
+    return this.sequences.find((sequence) => {
+      const last = sequence.records.at(-1);
+      if (busy.has(sequence)) return false;
       return last?.kind === 'sampled' && last.finish === 'abort' && last.asked?.conversation === conversation;
     });
   }
@@ -91,9 +92,11 @@ export class Conversations {
   }
 
   /** The longest sequence whose tokens, all of them, are how a prompt begins: it can go on with that prompt. */
-  longestWithin(promptIds: readonly number[]): Sequence | undefined {
+  longestWithin(promptIds: readonly number[], busy: ReadonlySet<Sequence>): Sequence | undefined {
     return this.sequences
-      .filter(({ tokens, records }) => {
+      .filter((sequence) => {
+        const { tokens, records } = sequence;
+        if (busy.has(sequence)) return false;
         const last = records.at(-1);
         // What was broken off waits for the rest of its turn; what was not yet sampled for, for just its own prompt.
         const goesOn =

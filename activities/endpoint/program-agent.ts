@@ -90,10 +90,10 @@ export class ProgramAgent {
     return { end: stop.cause ? endOfStop(stop.cause) : 'paused', answer: null };
   }
 
-  /** Hears of calls and answers them, one after the other; rejects when that fails, or `signal` aborts. */
+  /** Hears of calls and answers them; rejects when that fails, or `signal` aborts. */
   private async serve(signal: AbortSignal): Promise<never> {
     const { sandboxes, info } = this.options;
-    let answering: Promise<void> = Promise.resolve();
+    const answering = new Set<Promise<void>>();
     let fail!: (error: unknown) => void;
     const failed = new Promise<never>((_, reject) => {
       fail = reject;
@@ -108,13 +108,16 @@ export class ProgramAgent {
         if (event?.event !== 'call') continue;
         const { id, body } = event;
         this.given.set(id, new AbortController());
-        answering = answering.then(() => this.answer(id, body, signal)).catch(fail);
+        const one = this.answer(id, body, signal)
+          .catch(fail)
+          .finally(() => answering.delete(one));
+        answering.add(one);
       }
     } catch (error) {
       this.over.abort(error); // the program is left for the same reason
       throw error;
     } finally {
-      await answering;
+      await Promise.all(answering);
     }
   }
 

@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { type TestContext, test } from 'node:test';
 import { ApplicationFailure } from '@temporalio/activity';
 import type { LedgerRecord } from '../../contracts/ledger.ts';
+import type { SandboxBackendName } from '../../contracts/sandbox.ts';
 import type { Trajectory } from '../../contracts/trajectory.ts';
-import { until } from '../sandbox/support.ts';
+import { BACKENDS, until } from '../sandbox/support.ts';
 import { decode, letterPolicy } from '../support/letters.ts';
 import { stages } from './support.ts';
 
@@ -23,8 +24,14 @@ const sampledIn = ({ output_ids, loss_mask }: Trajectory) =>
   decode(output_ids.filter((_, at) => loss_mask[at] === 1));
 const sampled = (records: readonly LedgerRecord[]) => records.filter((one) => one.kind === 'sampled');
 
-test('a program’s conversation is one sequence of exactly the tokens sampled', async (t) => {
-  const s = await stages(t, { policy: letterPolicy({ replies }), program: CONVERSATION });
+for (const backend of BACKENDS) {
+  test(`a program’s conversation is one sequence of exactly the tokens sampled: ${backend}`, async (t) => {
+    await holdsOneConversation(t, backend);
+  });
+}
+
+async function holdsOneConversation(t: TestContext, backend: SandboxBackendName): Promise<void> {
+  const s = await stages(t, { policy: letterPolicy({ replies }), program: CONVERSATION, backend });
   const report = await s.run(await s.init());
   assert.deepEqual([report.ended, report.turns], ['finished', 3]);
   const [trajectory, ...more] = await s.trajectories();
@@ -38,7 +45,7 @@ test('a program’s conversation is one sequence of exactly the tokens sampled',
     ['user: task', 'assistant: one', 'tool: <0>', 'assistant:  two ', 'tool: <1>', 'assistant: three'],
   );
   assert.deepEqual(await s.outcome(), { answer: 'three 6\n' });
-});
+}
 
 test('what a program asks aside, and another way on from an earlier turn, are sequences of their own', async (t) => {
   const s = await stages(t, {
@@ -75,6 +82,51 @@ ask([user('task'), trimmed, tool('d')])
   );
   const [, , fork] = trajectories;
   assert.equal(fork?.input_ids.includes(0), true, 'the end token that was sampled is in the prompt');
+});
+
+test('calls at once go on with sequences of their own', async (t) => {
+  let waiting: (() => void)[] = [];
+  const s = await stages(t, {
+    policy: letterPolicy({
+      replies,
+      // Each waits for another to be under way.
+      onGenerate: async (request) => {
+        if (decode(request.promptIds) === 'task[assistant]') return;
+        await new Promise<void>((resolve) => {
+          waiting.push(resolve);
+          if (waiting.length < 2) return;
+          for (const go of waiting) go();
+          waiting = [];
+        });
+      },
+    }),
+    program: `
+from concurrent.futures import ThreadPoolExecutor
+first = ask([user('task')])
+def both(*conversations):
+    with ThreadPoolExecutor() as pool: return list(pool.map(ask, conversations))
+two, other = both(*[[user('task'), said(first), tool('a')]] * 2)
+both([user('task'), said(first), tool('a'), said(two), tool('b')], [user('aside')])
+`,
+  });
+  assert.equal((await s.run(await s.init())).turns, 5);
+  const lines = (await s.trajectories()).map(({ input_ids, output_ids }) => [
+    decode(input_ids),
+    decode(output_ids),
+  ]);
+  const ways = [
+    ['aside[assistant]', 'one'],
+    ['task[assistant]one[tool]a[assistant]', ' two '],
+    ['task[assistant]', 'one[tool]a[assistant] two [tool]b[assistant]three'],
+  ];
+  const others = [
+    ['aside[assistant]', 'one'],
+    ['task[assistant]one[tool]a[assistant]', ' two [tool]b[assistant]three'],
+    ['task[assistant]', 'one[tool]a[assistant] two '],
+  ];
+  // Either of the two that asked the same may be the one whose answer went on.
+  const sorted = (one: string[][]) => JSON.stringify(one.toSorted());
+  assert.ok([ways, others].map(sorted).includes(sorted(lines)), sorted(lines));
 });
 
 test('streamed answers are OpenAI’s events, and what cannot be done is refused by name', async (t) => {
