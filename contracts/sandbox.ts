@@ -81,11 +81,15 @@ export const CreateSandbox = z.object({
   groupId: z.string().optional(),
   /**
    * `grader`: a fresh one each time, which no agent ever touched, in room of its own: it waits for that. It ends
-   * the grader's sandbox that this rollout had before.
+   * the sandbox that this rollout's grader had before in the same lane, and those of other sessions in all lanes.
    */
   purpose: z.enum(['agent', 'grader']).optional(),
   /** It takes the place of the attempt's former one, whose workspace and ledger were kept and are put into it. */
   resumes: z.boolean().optional(),
+  /** Of a grader's sandboxes that stand side by side, which one; 0 if absent. */
+  lane: z.int().min(0).max(1000).optional(),
+  /** Which call of the grader asks. */
+  session: z.string().min(1).max(100).optional(),
   /** Null: nothing will run in it. */
   spec: SandboxSpec.nullable(),
 });

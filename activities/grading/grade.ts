@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import type { CreateSandbox } from '../../contracts/sandbox.ts';
 import type { ChatMessage, Reward } from '../../contracts/trajectory.ts';
 import { callHandler } from '../handlers/call.ts';
@@ -28,6 +29,7 @@ export interface GradeInput {
  */
 export async function grade(input: GradeInput): Promise<Reward> {
   const { handler, data, outcome, messages, python, sandboxes, owner, seconds, signal } = input;
+  setMaxListeners(0, signal); // as many as calls of sandboxes are under way
   const fresh = new GraderSandboxes(sandboxes, owner, handler.sandbox?.(data) ?? {}, signal);
   const bounds = { signal, seconds, late: 'StageDeadline', thrown: 'GraderFailed' } as const;
   const reward = callHandler('evaluate', bounds, () =>
@@ -36,6 +38,7 @@ export async function grade(input: GradeInput): Promise<Reward> {
       outcome,
       messages,
       sandbox: (spec) => fresh.make(spec),
+      each: (items, work, options) => fresh.each(items, work, options),
       python,
       signal,
     }),

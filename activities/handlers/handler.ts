@@ -3,6 +3,7 @@ import type { SandboxSpec } from '../../contracts/sandbox.ts';
 import type { ChatMessage, Reward } from '../../contracts/trajectory.ts';
 import type { PythonPrograms } from '../grading/python-pools.ts';
 import type { BoundSandbox } from '../sandbox/bound.ts';
+import type { EachOptions } from '../sandbox/for-grader.ts';
 import type { Tool, ToolServer } from '../tools/tool.ts';
 
 /** What `check` may use. */
@@ -67,6 +68,15 @@ export interface EvaluateContext<T> {
    * Without a spec, it is made as the agent's was. Asked for again, the one before ends.
    */
   sandbox(spec?: Partial<SandboxSpec>): Promise<BoundSandbox>;
+  /**
+   * Does `work` for each item in a fresh sandbox of its own, several at once; the results are in the order of the items.
+   * Hold no `sandbox()` meanwhile: it takes the room that these wait for.
+   */
+  each<I, R>(
+    items: readonly I[],
+    work: (sandbox: BoundSandbox, item: I) => Promise<R>,
+    options?: EachOptions<R>,
+  ): Promise<R[]>;
   /** Warm Python programs, for what only Python has a library for. */
   readonly python: PythonPrograms;
   readonly signal: AbortSignal;

@@ -4,11 +4,12 @@ import { pathToFileURL } from 'node:url';
 import { messageOf, RolloutError } from '../../contracts/failures.ts';
 import type { Task } from '../../contracts/task.ts';
 import { PythonPools, type PythonPrograms } from '../grading/python-pools.ts';
+import { code, codeFraction } from './code/code.ts';
 import type { AgentHandler } from './handler.ts';
 import { math, mathPlain } from './math/math.ts';
 
 /** The handlers that come with the project. */
-export const BUILT_IN: readonly AgentHandler[] = [math, mathPlain] as AgentHandler[];
+export const BUILT_IN: readonly AgentHandler[] = [math, mathPlain, code, codeFraction] as AgentHandler[];
 
 /** Where there is none: only handlers that ask it notice. */
 const NO_PYTHON: PythonPrograms = {

@@ -31,7 +31,7 @@ export async function rewardOf<T>(
   handler: AgentHandler<T>,
   data: unknown,
   response: string,
-  given: Partial<Pick<EvaluateContext<T>, 'sandbox' | 'python'>> = {},
+  given: Partial<Pick<EvaluateContext<T>, 'sandbox' | 'each' | 'python'>> = {},
 ): Promise<Reward> {
   const task = handler.schema.parse(data);
   const { outcome, messages } = await recordedOutcome(handler as AgentHandler, task, response);
@@ -44,6 +44,7 @@ export async function rewardOf<T>(
       outcome,
       messages,
       sandbox: given.sandbox ?? missing('a sandbox'),
+      each: given.each ?? missing('sandboxes'),
       python: given.python ?? { ask: missing('Python') },
       signal: new AbortController().signal,
     }),

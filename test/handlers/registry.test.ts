@@ -82,7 +82,15 @@ test('GSM8K, MATH and AMC lines are maths tasks as they are; the gold answer is 
   ] as const) {
     const task = math.schema.parse(data);
     assert.deepEqual(
-      await math.evaluate({ task, outcome: { answer }, messages: [], sandbox, python: programs, signal }),
+      await math.evaluate({
+        task,
+        outcome: { answer },
+        messages: [],
+        sandbox,
+        each: sandbox,
+        python: programs,
+        signal,
+      }),
       {
         total: reward,
         parts: { correct: reward },

@@ -19,6 +19,7 @@ import type { Backend } from './backends/backend.ts';
 import { makeBackend } from './backends/choose.ts';
 import { withCgroups } from './backends/in-cgroups.ts';
 import { Fences } from './fences.ts';
+import { Graders, laneOf } from './graders.ts';
 import { type AttemptId, Attempts, refuse } from './ledger/attempts.ts';
 import { readLines } from './ledger/ledger.ts';
 import { type Cleared, clearLeftOvers, takeOwnership } from './left-overs.ts';
@@ -26,7 +27,6 @@ import { SandboxMaker } from './maker.ts';
 import type { SandboxHostOptions } from './options.ts';
 import { type HostPaths, hostPaths, sandboxPrefix } from './paths.ts';
 import { startReaper, stopReaper } from './reaper.ts';
-import { Room } from './room.ts';
 import type { Sandbox } from './sandbox.ts';
 import { isSelected } from './selection.ts';
 
@@ -43,10 +43,9 @@ export class SandboxHost {
   /** Looks for what rollouts left behind, by itself or when asked. */
   readonly audit: Audit;
   private readonly sandboxes = new Map<string, Sandbox>();
-  /** The newest sandbox of each rollout's agent, and of its grader. */
+  /** The newest sandbox of each rollout's agent. */
   private readonly byRollout = new Map<string, Sandbox>();
-  private readonly graders = new Map<string, Sandbox>();
-  private readonly graderRoom: Room;
+  private readonly graders: Graders;
   private readonly closing = new AbortController();
   private readonly turns = new Map<string, Promise<unknown>>();
   private beingMade = 0;
@@ -65,7 +64,7 @@ export class SandboxHost {
     this.paths = paths;
     this.backend = backend;
     this.fences = new Fences(paths.epoch);
-    this.graderRoom = new Room(options.graderCapacity);
+    this.graders = new Graders(options.graderCapacity);
     this.maker = new SandboxMaker(options, paths, backend);
     this.audit = new Audit({
       isOpen: options.isOpen ?? (async () => 'unknown'),
@@ -142,20 +141,19 @@ export class SandboxHost {
   }
 
   private createForGrader(request: CreateSandbox, caller: AbortSignal): Promise<SandboxInfo> {
-    const { rolloutId, workflowRunId, attempt } = request;
-    return this.inTurn(`grader of ${rolloutId}`, async () => {
-      const before = this.graders.get(rolloutId);
-      // The one before hands its place on; without one, there is a place to wait for.
-      if (before) this.graders.delete(rolloutId);
-      else await this.graderRoom.enter(AbortSignal.any([caller, this.closing.signal]));
+    const { workflowRunId, attempt } = request;
+    return this.inTurn(laneOf(request), async () => {
+      const left = this.graders.leftBy(request);
+      await Promise.all(left.map((sandbox) => this.remove(sandbox, { event: 'superseded' })));
+      const before = await this.graders.enter(request, AbortSignal.any([caller, this.closing.signal]));
       try {
         if (before) await this.remove(before, { event: 'superseded' });
         const sandbox = await this.maker.make(request, { workflowRunId, attempt });
         this.sandboxes.set(sandbox.sandboxId, sandbox);
-        this.graders.set(rolloutId, sandbox);
+        this.graders.add(request, sandbox);
         return sandbox.takeOver(this.fences.issue());
       } catch (error) {
-        this.graderRoom.leave();
+        this.graders.leave();
         throw error;
       }
     });
@@ -206,7 +204,7 @@ export class SandboxHost {
       backend: this.backend.name,
       sandboxes: this.agents,
       capacity: this.options.capacity,
-      graders: this.graderRoom.taken,
+      graders: this.graders.taken,
       graderCapacity: this.options.graderCapacity,
       pid: process.pid,
     };
@@ -244,11 +242,8 @@ export class SandboxHost {
   private async remove(sandbox: Sandbox, event: WatchEvent): Promise<number> {
     const count = await sandbox.end(event);
     this.sandboxes.delete(sandbox.sandboxId);
-    for (const newest of [this.byRollout, this.graders]) {
-      if (newest.get(sandbox.rolloutId) !== sandbox) continue;
-      newest.delete(sandbox.rolloutId);
-      if (newest === this.graders) this.graderRoom.leave();
-    }
+    if (this.byRollout.get(sandbox.rolloutId) === sandbox) this.byRollout.delete(sandbox.rolloutId);
+    this.graders.remove(sandbox);
     return count;
   }
 

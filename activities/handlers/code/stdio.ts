@@ -1,0 +1,120 @@
+import { RolloutError } from '../../../contracts/failures.ts';
+import type { BoundSandbox } from '../../sandbox/bound.ts';
+import type { EvaluateContext } from '../handler.ts';
+import { sameOutput } from './compare.ts';
+import { limitsOf } from './limits.ts';
+import type { StdioProblem } from './problem.ts';
+import type { Submission } from './submission.ts';
+import { type Verdict, verdictOfEnd } from './verdict.ts';
+
+const MB = 1024 ** 2;
+/** Bytes of output that can be compared at all. */
+const MOST_OUTPUT = 16 * MB;
+const COMPILE_MS = 120_000;
+const COMPILE_LIMITS = { memoryBytes: 2048 * MB, cpuSeconds: 60, processes: 64, fileBytes: 256 * MB };
+const COMPILE_ERROR = /^(?:SyntaxError|IndentationError|TabError): /m;
+/** What a shell says of a program that is not there. */
+const NOT_FOUND = 127;
+
+type Sandboxes = Pick<EvaluateContext<unknown>, 'each'>;
+type Test = StdioProblem['tests'][number];
+
+/**
+ * Verdicts on a program, test by test, each in a fresh sandbox that holds the program and nothing else; the expected
+ * output never gets there. `stopEarly`: none after the first that is not AC.
+ * @throws RolloutError GraderFailed if a compiler, an interpreter or the checker fails; SandboxFailed
+ */
+export async function judgeProgram(
+  problem: StdioProblem,
+  { language, code }: Submission,
+  { each }: Sandboxes,
+  stopEarly: boolean,
+): Promise<Verdict[]> {
+  const program = language === 'cpp' ? await compiled(code, each) : Buffer.from(code);
+  if (program === undefined) return problem.tests.map(() => 'CE' as const);
+  const [file, argv] =
+    language === 'cpp'
+      ? (['solution', ['./solution']] as const)
+      : (['solution.py', ['python3', 'solution.py']] as const);
+  const longest = Math.max(...problem.tests.map(({ output }) => Buffer.byteLength(output)));
+  const outputBytes = Math.min(MOST_OUTPUT, 2 * longest + MB);
+  const { spec, timeoutMs } = limitsOf(problem, language, outputBytes);
+
+  const run = async (sandbox: BoundSandbox, test: Test): Promise<{ verdict?: Verdict; output: string }> => {
+    await sandbox.writeFile(`${sandbox.workspace}/${file}`, program, 0o755);
+    const stdin = Buffer.from(test.input).toString('base64');
+    const end = await sandbox.exec({ argv: [...argv], stdin, timeoutMs, maxOutputBytes: outputBytes });
+    if (end.exitCode === NOT_FOUND && /python3/.test(end.stderr.text)) throw missing('python3');
+    let verdict = verdictOfEnd(end);
+    if (verdict === 'RE' && language === 'python' && COMPILE_ERROR.test(end.stderr.text)) verdict = 'CE';
+    return { ...(verdict && { verdict }), output: end.stdout.text };
+  };
+  const judge = async (sandbox: BoundSandbox, test: Test) => {
+    const { verdict, output } = await run(sandbox, test);
+    if (verdict || problem.checker !== undefined) return { verdict, test, output };
+    return { verdict: sameOutput(output, test.output) ? ('AC' as const) : ('WA' as const), test, output };
+  };
+  const judged = await each(problem.tests, judge, {
+    spec,
+    enough: ({ verdict }) => stopEarly && verdict !== undefined && verdict !== 'AC',
+  });
+  const checker = problem.checker;
+  if (checker === undefined) return judged.map(({ verdict }) => verdict as Verdict);
+  return each(
+    judged,
+    async (sandbox, { verdict, test, output }) => verdict ?? (await checked(sandbox, checker, test, output)),
+    { spec: {}, enough: (verdict) => stopEarly && verdict !== 'AC' },
+  );
+}
+
+/** The program that C++ compiles to, without a sandbox's standing files; undefined if it does not compile. */
+async function compiled(code: string, each: Sandboxes['each']): Promise<Buffer | undefined> {
+  const [program] = await each(
+    [code],
+    async (sandbox, source) => {
+      await sandbox.writeFile(`${sandbox.workspace}/solution.cpp`, source);
+      const argv = ['g++', '-std=c++17', '-O2', '-pipe', '-o', 'solution', 'solution.cpp'];
+      const end = await sandbox.exec({ argv, timeoutMs: COMPILE_MS });
+      if (end.exitCode === NOT_FOUND) throw missing('g++');
+      if (end.exitCode !== 0) return undefined;
+      return sandbox.readFile(`${sandbox.workspace}/solution`, 64 * MB);
+    },
+    { spec: { limits: { ...FREE, ...COMPILE_LIMITS } } },
+  );
+  return program;
+}
+
+/** Of a compiler and a checker, which are not the policy's. */
+const FREE = {
+  diskBytes: 1024 * MB,
+  diskFiles: 10_000,
+  openFiles: 1024,
+  outputBytes: 16 * MB,
+};
+
+/** What the problem's own checker says. It is trusted to run, and sees the answer's output only as a file. */
+async function checked(
+  sandbox: BoundSandbox,
+  checker: string,
+  { input, output: expected }: Test,
+  given: string,
+): Promise<Verdict> {
+  const files = { 'checker.py': checker, 'input.txt': input, 'correct_output.txt': expected };
+  for (const [name, content] of Object.entries({ ...files, 'solution_output.txt': given })) {
+    await sandbox.writeFile(`${sandbox.workspace}/${name}`, content);
+  }
+  const argv = ['python3', ...Object.keys(files), 'solution_output.txt'];
+  const end = await sandbox.exec({ argv, timeoutMs: COMPILE_MS });
+  const said = Number(end.stdout.text.trim().split(/\s+/).at(-1));
+  if (end.exitCode !== 0 || end.stdout.text.trim() === '' || Number.isNaN(said)) {
+    throw new RolloutError(
+      'GraderFailed',
+      `the problem's checker: ${end.stderr.text.slice(-500) || 'said nothing'}`,
+    );
+  }
+  return said >= 1 ? 'AC' : 'WA';
+}
+
+function missing(program: string): RolloutError {
+  return new RolloutError('GraderFailed', `sandboxes on this host have no ${program}: install it below /usr`);
+}
