@@ -33,6 +33,14 @@ test('what runs in bubblewrap', async (t) => {
     assert.equal(out.stdout.text, '101\n'); // ENETUNREACH
   });
 
+  await t.test('leaves to neighbours what the kernel counts by user', async () => {
+    const watchers = await box.exec([
+      ...['/usr/bin/python3', '-c'],
+      'import ctypes; c = ctypes.CDLL(None); print([c.inotify_init() for _ in range(40)].index(-1))',
+    ]);
+    assert.equal(watchers.stdout.text, '32\n', watchers.stderr.text);
+  });
+
   await t.test('cannot trace the first process, whose death would be a new attempt', async () => {
     const ATTACH_AND_SEIZE = [16, 0x4206];
     for (const how of ATTACH_AND_SEIZE) {

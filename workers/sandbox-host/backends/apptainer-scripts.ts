@@ -2,7 +2,7 @@ import { RolloutError } from '../../../contracts/failures.ts';
 import { LOADER } from './apptainer-shared.ts';
 import type { Program } from './backend.ts';
 import { CLOSE_DESCRIPTORS } from './launcher.ts';
-import { UNTRACEABLE, withoutPrivileges } from './namespaces.ts';
+import { SEAL, UNTRACEABLE, withoutPrivileges } from './namespaces.ts';
 
 /** Where the host's tools are inside. */
 export const TOOLS = '/run/rollout-tools';
@@ -37,7 +37,7 @@ ${CLOSE_DESCRIPTORS}
 printf '%s\\0' "$(</proc/net/dev)"
 while IFS= read -r -d '' entry; do printf '%s\\0' "$entry"; done < /proc/self/environ
 unset \${!LD_*}
-echo 0 > /proc/sys/user/max_user_namespaces || exit 1
+${SEAL} || exit 1
 [ -d "$2" ] || mkdir -p "$2" || exit 1
 [ -w "$2" ] || ${tool('mount').join(' ')} -i -t tmpfs -o nosuid,nodev,mode=700 home "$2" || exit 1
 declare -A topmost

@@ -14,10 +14,10 @@ import {
   enterIpcOf,
   enterNamespaces,
   examineAs,
-  forbidUserNamespaces,
   killAllIn,
   type Namespaced,
   processesIn,
+  seal,
   withoutPrivileges,
 } from './namespaces.ts';
 import { refuseImage } from './no-images.ts';
@@ -227,7 +227,7 @@ async function start(
     });
   });
   // Before it stands its user namespace may have no users yet.
-  const sealed = Promise.all([stands, named]).then(() => forbidUserNamespaces(pid, asOwner));
+  const sealed = Promise.all([stands, named]).then(() => seal(pid, asOwner));
   const failure = await Promise.race([sealed, ended]);
   if (failure !== null) {
     outer.kill('SIGKILL');

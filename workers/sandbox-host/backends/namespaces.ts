@@ -43,19 +43,23 @@ export const UNTRACEABLE: readonly string[] = [
   ...['bounding-set', 'inh-caps', 'ambient-caps'].map((set) => `--${set}=-all,+wake_alarm`),
 ];
 
+/** inotify's instances that one sandbox may have; the system counts those of all sandboxes of one owner together. */
+const INOTIFY_INSTANCES = 32;
+
 /**
- * Has no user namespace made in that of a first process: in one of its own what runs there would have privileges
- * again, and could mount memory without bound. `asOwner` begins an argv of who owns it. Null, or what kept it from that.
+ * A script that, in a sandbox's user namespace, has none made below it, in which what runs there would have privileges
+ * again and could mount memory without bound; and that leaves to neighbours what the kernel counts by user.
  */
-export async function forbidUserNamespaces(
-  first: number,
-  asOwner: readonly string[],
-): Promise<string | null> {
+export const SEAL =
+  'echo 0 > /proc/sys/user/max_user_namespaces && ' +
+  `echo ${INOTIFY_INSTANCES} > /proc/sys/user/max_inotify_instances`;
+
+/** Runs {@link SEAL} for a first process. `asOwner` begins an argv of who owns it. Null, or what kept it from that. */
+export async function seal(first: number, asOwner: readonly string[]): Promise<string | null> {
   const enter = ['/usr/bin/nsenter', '-t', String(first), '-U', '--preserve-credentials', '--'];
-  const write = ['/bin/sh', '-c', 'echo 0 > /proc/sys/user/max_user_namespaces'];
-  const [file, ...args] = [...asOwner, ...enter, ...write];
+  const [file, ...args] = [...asOwner, ...enter, '/bin/sh', '-c', SEAL];
   const end = await runQuietly(file as string, args, {});
-  return end.ok ? null : `user namespaces could not be forbidden in it: ${end.message}`;
+  return end.ok ? null : `its user namespace could not be sealed: ${end.message}`;
 }
 
 /**
