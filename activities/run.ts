@@ -1,9 +1,16 @@
-import type { Context } from '@temporalio/activity';
+import { Context } from '@temporalio/activity';
 import { messageOf, RolloutError } from '../contracts/failures.ts';
 import type { LedgerLine, LedgerRecord } from '../contracts/ledger.ts';
 import type { SandboxInfo } from '../contracts/sandbox.ts';
-import { STAGE_STARTED_SIGNAL, type StageStartedSignal } from '../contracts/signals.ts';
-import type { AgentEnd, RunActivities, RunInput, RunPosition, RunReport } from '../contracts/stages.ts';
+import { STAGE_STARTED_SIGNAL, STAGE_WAITS_SIGNAL, type StageStartedSignal } from '../contracts/signals.ts';
+import {
+  type AgentEnd,
+  MOST_WAITING_SECONDS,
+  type RunActivities,
+  type RunInput,
+  type RunPosition,
+  type RunReport,
+} from '../contracts/stages.ts';
 import type { ToolCall, ToolResult } from '../contracts/tools.ts';
 import { Agent, type LoopEnd, type Policy } from './agent/agent.ts';
 import { LedgerWriter } from './agent/ledger-writer.ts';
@@ -15,6 +22,7 @@ import { callHandler } from './handlers/call.ts';
 import { checkedOutcome, checkedPrompt } from './handlers/checked.ts';
 import type { HandlerRegistry } from './handlers/registry.ts';
 import { withHeartbeat } from './heartbeat.ts';
+import { RunClock } from './run-clock.ts';
 import { type BoundSandbox, bindSandbox } from './sandbox/bound.ts';
 import type { SandboxClient } from './sandbox/client.ts';
 import { finalAnswer } from './tools/finish.ts';
@@ -39,6 +47,8 @@ export interface OpenPolicy {
   readonly label?: string;
   /** Told when it begins to wait because there is no server that could sample, and when it goes on. */
   readonly onWaiting?: (waiting: boolean) => void;
+  /** Told the lowest policy version that is still wanted: as soon as it is known, and whenever it rises. */
+  readonly onFloor?: (floor: number) => void;
 }
 
 /** Characters of what a program said that a failure shows. */
@@ -71,7 +81,10 @@ export function makeRunActivities(dependencies: RunDependencies): RunActivities 
 
 class Run {
   private reached = { turn: 0, tokens: 0 };
-  private readonly started = performance.now();
+  private readonly clock: RunClock;
+  private announced: Promise<void> = Promise.resolve();
+  /** The lowest policy version that is still wanted. */
+  private floor = 0;
   private readonly stop = new StopSwitch();
   /** Requests that are under way, or were when the run was stopped. */
   private generating = 0;
@@ -81,9 +94,30 @@ class Run {
   constructor(deps: RunDependencies, input: RunInput) {
     this.deps = deps;
     this.input = input;
+    const { remainingMs = input.request.deadlines.runSeconds * 1000 } = input;
+    this.clock = new RunClock({
+      // The workflow keeps the same time; this one also holds while Temporal is away.
+      budgetMs: remainingMs,
+      announceMs: ANNOUNCE_AFTER_MS,
+      mostWaitingMs: MOST_WAITING_SECONDS * 1000,
+      expired: () => this.stop.throw({ kind: 'deadline' }),
+      // Another entry waits on: the server's own limit on this one must not end a run that has time left.
+      waitedEnough: () => this.stop.throw({ kind: 'shutdown' }),
+      announce: (runs, workedMs) => this.announce(runs, workedMs),
+    });
+    if (remainingMs <= 0) this.stop.throw({ kind: 'deadline' });
+    this.stop.generation.addEventListener('abort', () => this.clock.stop());
   }
 
   async execute(context: Context): Promise<RunReport> {
+    try {
+      return await this.enter(context);
+    } finally {
+      this.clock.stop();
+    }
+  }
+
+  private async enter(context: Context): Promise<RunReport> {
     const { sandboxes } = this.deps;
     const { attempt, request } = this.input;
     const workflowRunId = context.info.workflowExecution?.runId as string;
@@ -92,12 +126,6 @@ class Run {
     if (!attached) return this.reportFinished(key);
     const { info, ledger: recorded } = attached;
     const done = new AbortController();
-    // The workflow keeps the same time; this one also holds while Temporal is away.
-    const { remainingMs = request.deadlines.runSeconds * 1000 } = this.input;
-    const deadline = setTimeout(() => this.stop.throw({ kind: 'deadline' }), remainingMs);
-    if (remainingMs <= 0) this.stop.throw({ kind: 'deadline' });
-    this.stop.generation.addEventListener('abort', () => clearTimeout(deadline));
-    const unannounced = this.announceStart(context);
     const unwatch = watchForStops(this.stop, { context, sandboxes, info, done: done.signal });
     try {
       const ledger = new LedgerWriter(
@@ -111,8 +139,6 @@ class Run {
       if (end === 'paused' || end === 'shutdown') return this.report(key, ledger.records, end, 0);
       return await this.handOver(info, ledger, end, key, answer);
     } finally {
-      clearTimeout(deadline);
-      clearTimeout(unannounced);
       done.abort();
       await unwatch;
     }
@@ -120,21 +146,23 @@ class Run {
 
   /** Where the run is and for how long it has worked, as its heartbeats and failures tell the workflow. */
   get position(): RunPosition {
-    return { ...this.reached, ms: performance.now() - this.started };
+    return { ...this.reached, ms: this.clock.workedMs };
   }
 
-  /** Tells the workflow that work has begun, unless it is over so soon that its report says so. */
-  private announceStart(context: Context): NodeJS.Timeout {
+  /** Tells the workflow whether the run works or waits, one word after the other; one soon over tells by its report. */
+  private announce(runs: boolean, elapsedMs: number): void {
     const { attempt, entry = 1 } = this.input;
-    const announce = async () => {
-      const { workflowId, runId } = context.info.workflowExecution as { workflowId: string; runId: string };
-      const signal: StageStartedSignal = { attempt, entry, elapsedMs: this.position.ms };
-      await context.client.workflow.getHandle(workflowId, runId).signal(STAGE_STARTED_SIGNAL, signal);
-    };
-    return setTimeout(() => {
-      // Not heard, the workflow's clock only misses what this worker's own deadline still counts.
-      announce().catch((error) => context.log.warn('start not announced', { problem: messageOf(error) }));
-    }, ANNOUNCE_AFTER_MS);
+    const { client, info, log } = Context.current();
+    const { workflowId, runId } = info.workflowExecution as { workflowId: string; runId: string };
+    const signal: StageStartedSignal = { attempt, entry, elapsedMs };
+    this.announced = this.announced
+      .then(() =>
+        client.workflow
+          .getHandle(workflowId, runId)
+          .signal(runs ? STAGE_STARTED_SIGNAL : STAGE_WAITS_SIGNAL, signal),
+      )
+      // Not heard, the workflow's clock only misses what this worker's own still counts.
+      .catch((error) => log.warn('start or waiting not announced', { runs, problem: messageOf(error) }));
   }
 
   /** Takes the sandbox over; undefined if it is gone. */
@@ -165,7 +193,14 @@ class Run {
     const { handlers, policies, parser, sandboxes } = this.deps;
     const { request } = this.input;
     const { handler, data } = handlers.open(request.task);
-    const policy = await policies.open(request.rolloutId, { signal: this.stop.signal });
+    const policy = await policies.open(request.rolloutId, {
+      signal: this.stop.generation,
+      onWaiting: (waiting) => this.clock.wait(waiting),
+      onFloor: (floor) => {
+        this.floor = floor;
+        this.stopIfStale(ledger);
+      },
+    });
     const common = {
       parser,
       policy: this.observed(policy),
@@ -175,6 +210,7 @@ class Run {
       stop: this.stop,
       progress: (turn: number, tokens: number) => {
         this.reached = { turn, tokens };
+        this.stopIfStale(ledger);
       },
     };
     try {
@@ -205,12 +241,19 @@ class Run {
     }
   }
 
+  /** Ends a run with a token that is older than is wanted. */
+  private stopIfStale({ records }: LedgerWriter): void {
+    const oldest = versionRange(records)?.[0];
+    if (oldest !== undefined && oldest < this.floor) this.stop.throw({ kind: 'cancel', reason: 'stale' });
+  }
+
   /**
    * A stop before the agent's first record: its prompt and its tools are the handler's to give in time.
    * @throws what the stop means, or the error itself if there was no stop.
    */
   private endBeforeAgent(error: unknown, ledger: LedgerWriter): LoopEnd {
-    const { cause } = this.stop;
+    const { cause, pausing } = this.stop;
+    if (!cause && pausing) return 'paused';
     if (!cause) throw error;
     if (cause.kind === 'deadline' && ledger.records.length === 0) {
       throw new RolloutError('HandlerFailed', 'the run deadline passed before the agent had a prompt');

@@ -112,7 +112,9 @@ export class Cluster {
       ]),
     ]);
     const config = loadConfig({ env: {}, file: fileOf.get(first) as string });
-    return new Cluster(options, await RolloutClient.connect(config), address, store, members, broken);
+    const client = await RolloutClient.connect(config);
+    await client.pool.add({ server: { url: options.llmUrl, policyVersion: 7 } });
+    return new Cluster(options, client, address, store, members, broken);
   }
 
   /** Members whose name begins so. */
@@ -142,13 +144,12 @@ function stateFolder(root: string, host: string): string {
 }
 
 function writeConfiguration(options: ClusterOptions, host: string, address: string, store: Volume): string {
-  const { root, capacity, llmUrl, silentLlmSeconds = SILENT_LLM_SECONDS, backend = 'bubblewrap' } = options;
+  const { root, capacity, silentLlmSeconds = SILENT_LLM_SECONDS, backend = 'bubblewrap' } = options;
   mkdirSync(stateFolder(root, host), { recursive: true });
   const file = path.join(root, `${host}.toml`);
   const values = {
     temporal: { address },
     llm: {
-      servers: [{ url: llmUrl, policyVersion: 7 }],
       firstByteSeconds: silentLlmSeconds,
       idleSeconds: silentLlmSeconds,
     },

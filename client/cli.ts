@@ -1,5 +1,4 @@
 import { spawn } from 'node:child_process';
-import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { withNothingInherited } from '../config/inherited.ts';
@@ -16,6 +15,8 @@ import { cancelCommand, pauseCommand } from './commands/steer.ts';
 import { upCommand } from './commands/up.ts';
 import { verifyCommand } from './commands/verify.ts';
 import { makeOutput } from './output.ts';
+import { addPoolCommands } from './pool-commands.ts';
+import { serversOf } from './server-flags.ts';
 import { type AddCommand, addTaskCommands } from './task-commands.ts';
 
 /** Flags that every command has; they set configuration values. */
@@ -44,20 +45,24 @@ export async function main(argv: readonly string[]): Promise<number> {
     .option('--handlers <module...>', 'modules of further handlers: a path or a package name')
     .option(
       '--server <kind=url...>',
-      'LLM servers: vllm, sglang, tensorrt-llm, prorl or llama.cpp, and an address',
+      'LLM servers to begin with: vllm, sglang, tensorrt-llm, prorl or llama.cpp, and an address',
     )
-    .option('--tokenizer <folder>', 'tokenizer and chat template of the --server ones')
+    .option('--tokenizer <folder>', 'tokenizer and chat template of the servers that are named')
     .option('--state-dir <folder>', 'folder of server database, sandboxes, store and logs');
 
-  const add: AddCommand = (usage, description, action) =>
-    program
-      .command(usage)
-      .description(description)
-      .action(async (...given: unknown[]) => {
-        const command = given.at(-1) as Command;
-        const flags = command.optsWithGlobals() as CommonFlags & Record<string, unknown>;
-        code = await action(configOf(flags), makeOutput(flags.json === true), command.args, flags);
-      });
+  const addTo =
+    (parent: Command): AddCommand =>
+    (usage, description, action) =>
+      parent
+        .command(usage)
+        .description(description)
+        .action(async (...given: unknown[]) => {
+          const command = given.at(-1) as Command;
+          const flags = command.optsWithGlobals() as CommonFlags & Record<string, unknown>;
+          code = await action(configOf(flags), makeOutput(flags.json === true), command.args, flags);
+        });
+
+  const add = addTo(program);
 
   add(
     'up',
@@ -149,6 +154,8 @@ export async function main(argv: readonly string[]): Promise<number> {
 
   add('config', 'print the effective configuration and where each value comes from', configCommand);
   addTaskCommands(add, count);
+  const pool = program.command('pool').description('the LLM servers that rollouts are sampled from');
+  addPoolCommands(addTo(pool), version);
   add(
     'doctor',
     'which ways to isolate work on this machine, and what each guarantees',
@@ -207,18 +214,6 @@ function configOf(flags: CommonFlags): Config {
   });
 }
 
-/** The LLM servers that flags name, for the configuration to check. */
-function serversOf({ server = [], tokenizer }: CommonFlags): object[] {
-  return server.map((text) => {
-    const [, dialect, url] = /^([^=/]+)=(.*)$/.exec(text) ?? [];
-    return {
-      url: url ?? text,
-      ...(dialect === undefined ? {} : { dialect }),
-      ...(tokenizer === undefined ? {} : { tokenizer: path.resolve(tokenizer) }),
-    };
-  });
-}
-
 /** Runs a process entry in a process of its own, in the foreground, with the same flags. */
 async function runEntry(
   file: string,
@@ -232,7 +227,6 @@ async function runEntry(
     ...(flags.config === undefined ? {} : { ROLLOUTS_CONFIG: flags.config }),
     ...(flags.sandbox === undefined ? {} : { ROLLOUTS_SANDBOX_BACKEND: flags.sandbox }),
     ...(flags.stateDir === undefined ? {} : { ROLLOUTS_STATE_FOLDER: flags.stateDir }),
-    ...(flags.server === undefined ? {} : { ROLLOUTS_LLM_SERVERS: JSON.stringify(serversOf(flags)) }),
     ...(flags.handlers === undefined ? {} : { ROLLOUTS_WORKERS_HANDLERS: JSON.stringify(flags.handlers) }),
   };
   const node = [process.execPath, '--import', import.meta.resolve('tsx'), entry] as const;

@@ -37,6 +37,7 @@ import {
   type SweepInput,
   type SweepReport,
 } from '../contracts/sweep.ts';
+import { PoolClient } from './pool.ts';
 
 /** Temporal refuses payloads of 2 MB; the request also travels to every stage. */
 const MOST_REQUEST_BYTES = 1024 ** 2;
@@ -63,9 +64,13 @@ export class RolloutClient {
   readonly temporal: Client;
   private readonly connection: Connection;
 
-  private constructor(connection: Connection, namespace: string) {
+  /** The LLM servers that rollouts are sampled from. */
+  readonly pool: PoolClient;
+
+  private constructor(connection: Connection, namespace: string, { pool, leaseSeconds }: Config['llm']) {
     this.connection = connection;
     this.temporal = new Client({ connection, namespace });
+    this.pool = new PoolClient(this.temporal, { pool, leaseSeconds });
   }
 
   /** @throws an Error that says how to start a server, if none is known or the one that is does not answer. */
@@ -78,7 +83,7 @@ export class RolloutClient {
       );
     }
     try {
-      return new RolloutClient(await Connection.connect(connectionOptions), namespace);
+      return new RolloutClient(await Connection.connect(connectionOptions), namespace, config.llm);
     } catch (error) {
       throw new Error(
         `no Temporal server answers at ${connectionOptions.address}: start the stack with "npm start", or set ` +

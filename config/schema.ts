@@ -34,7 +34,22 @@ export const ConfigSchema = z.strictObject({
         .array(LlmServer)
         .default([])
         .describe(
-          'LLM servers: [{url, dialect, policyVersion, tokenizer}]. None: the embedded one is started.',
+          'LLM servers that `rollouts up` adds to the pool: [{url, dialect, policyVersion, tokenizer}]. None: it ' +
+            'starts the embedded one.',
+        ),
+      pool: z
+        .string()
+        .regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/)
+        .default('default')
+        .describe('Name of the pool of LLM servers that run workers sample from and commands change.'),
+      leaseSeconds: z
+        .number()
+        .min(1)
+        .max(3600)
+        .default(30)
+        .describe(
+          'Seconds for which a run worker may act on what it knows of the pool, and which a change waits at most ' +
+            'for workers that do not answer; taken when the pool is made.',
         ),
       toolFormat: ToolFormat.default('fenced').describe(
         'How the model writes tool calls: fenced (blocks that the prompt describes), or hermes, qwen3-coder or ' +

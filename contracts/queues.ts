@@ -23,3 +23,6 @@ export const RECORDS_QUEUE = 'rollouts-records';
 export function controlQueue(process: string): string {
   return `rollouts-control-${process}`;
 }
+
+/** Task queue of what is done to LLM servers; taken by run workers, which reach them. */
+export const POOL_QUEUE = 'rollouts-pool';

@@ -29,6 +29,13 @@ export interface StageStartedSignal {
   readonly elapsedMs: number;
 }
 
+/**
+ * Signal of a run worker whose agent waits because there is no LLM server: its active time stands still until the
+ * next `stageStarted`. `elapsedMs` is what it worked since the last one.
+ */
+export const STAGE_WAITS_SIGNAL = 'stageWaits';
+export type StageWaitsSignal = StageStartedSignal;
+
 /** Query `status`, and the answer of the updates. */
 export const STATUS_QUERY = 'status';
 export interface RolloutStatus {

@@ -38,6 +38,9 @@ export interface Placement {
   readonly ms: number;
 }
 
+/** Seconds that one entry into the run stage may wait for an LLM server; then another entry waits on. */
+export const MOST_WAITING_SECONDS = 600;
+
 /** What run is given. */
 export interface RunInput extends AttemptInput {
   readonly placement: Placement;
@@ -66,7 +69,7 @@ export interface RunReport {
   readonly policyVersions: [number, number] | null;
   /** The sandbox is released and its processes are dead when run returns, unless another entry goes on in it. */
   readonly processesKilled: number;
-  /** Milliseconds of this entry. */
+  /** Milliseconds that this entry has worked; waiting for an LLM server does not count. */
   readonly ms: number;
 }
 

@@ -3,7 +3,6 @@ import { PARSERS } from '../activities/agent/parsers/formats.ts';
 import { makeEvaluateActivities } from '../activities/evaluate.ts';
 import { loadHandlers } from '../activities/handlers/registry.ts';
 import { makeInitActivities } from '../activities/init.ts';
-import { LlmServers } from '../activities/llm/servers.ts';
 import { makeRunActivities } from '../activities/run.ts';
 import { SandboxClient } from '../activities/sandbox/client.ts';
 import { makeSweepActivities } from '../activities/sweep.ts';
@@ -13,6 +12,7 @@ import { temporalConnection } from '../config/temporal-connection.ts';
 import { loadTools } from '../config/tools.ts';
 import { evalQueue, initQueue, RECORDS_QUEUE, runQueue, WORKFLOW_QUEUE } from '../contracts/queues.ts';
 import { SandboxAdmission } from './admission.ts';
+import { joinPool, type PoolPart } from './pool/member.ts';
 import { sandboxHostAddress } from './sandbox-host/address.ts';
 import { workflowBundle } from './workflow-bundle.ts';
 
@@ -34,11 +34,7 @@ export async function makeWorkers(config: Config, roles: readonly Role[]): Promi
   const handlers = await loadHandlers(config.workers.handlers, { python: () => loadTools().python });
   const store = new TrajectoryStore(config.derived.storeFolder);
   const sandboxes = new SandboxClient(sandboxHostAddress(config.derived.stateFolder));
-  const policies = new LlmServers(config.llm.servers, {
-    firstByteMs: config.llm.firstByteSeconds * 1000,
-    idleMs: config.llm.idleSeconds * 1000,
-  });
-  const shared: Omit<WorkerOptions, 'taskQueue'> = {
+  const shared = {
     connection,
     namespace,
     // Work is broken off at once and goes on elsewhere (a turn is at most lost in part); what remains is
@@ -46,7 +42,8 @@ export async function makeWorkers(config: Config, roles: readonly Role[]): Promi
     shutdownGraceTime: 0,
     shutdownForceTime: `${config.workers.shutdownSeconds}s`,
     maxHeartbeatThrottleInterval: '10s',
-  };
+  } as const satisfies Omit<WorkerOptions, 'taskQueue'>;
+  const pool = roles.includes('run') ? await joinPool(config, shared) : undefined;
 
   const makers: Record<Role, () => Promise<Worker | Worker[]>> = {
     workflow: async () =>
@@ -70,19 +67,24 @@ export async function makeWorkers(config: Config, roles: readonly Role[]): Promi
           nexusTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },
         },
       }),
-    run: () =>
-      Worker.create({
-        ...shared,
-        taskQueue: runQueue(config.derived.host),
-        activities: makeRunActivities({
-          handlers,
-          sandboxes,
-          policies,
-          parser: PARSERS[config.llm.toolFormat],
-          store,
+    run: async () => {
+      const { view: policies, workers } = pool as PoolPart;
+      return [
+        ...workers,
+        await Worker.create({
+          ...shared,
+          taskQueue: runQueue(config.derived.host),
+          activities: makeRunActivities({
+            handlers,
+            sandboxes,
+            policies,
+            parser: PARSERS[config.llm.toolFormat],
+            store,
+          }),
+          maxConcurrentActivityTaskExecutions: config.workers.runSlots ?? config.sandbox.capacity,
         }),
-        maxConcurrentActivityTaskExecutions: config.workers.runSlots ?? config.sandbox.capacity,
-      }),
+      ];
+    },
     eval: async () => {
       const { evaluate, conclude } = makeEvaluateActivities({ handlers, store, sandboxes });
       return [
@@ -106,9 +108,9 @@ export async function makeWorkers(config: Config, roles: readonly Role[]): Promi
   return {
     workers,
     close: async () => {
+      await pool?.leave();
       await connection.close();
       await sandboxes.close();
-      await policies.close();
     },
   };
 }

@@ -12,7 +12,7 @@ export function cancelProblem(payload: unknown): string | null {
   return `reason: expected one of ${CANCEL_REASONS.join(', ')}`;
 }
 
-/** @param payload of signal `stageStarted` */
+/** @param payload of signals `stageStarted` and `stageWaits` */
 export function stageStartedProblem(payload: unknown): string | null {
   const { attempt, entry, elapsedMs } = recordOf(payload);
   for (const [name, value] of Object.entries({ attempt, entry })) {

@@ -13,7 +13,7 @@ import { type FailureType, helpsInNewAttempt, helpsInStage, type Stage } from '.
 import type { CancelReason, RolloutRequest } from '../contracts/request.ts';
 import type { RolloutResult, StageFailure } from '../contracts/result.ts';
 import { SEARCH_ATTRIBUTES as ATTRIBUTES } from '../contracts/search-attributes.ts';
-import type { RolloutStatus, StageStartedSignal } from '../contracts/signals.ts';
+import type { RolloutStatus, StageStartedSignal, StageWaitsSignal } from '../contracts/signals.ts';
 import type { RunReport } from '../contracts/stages.ts';
 import { stageFailureOf } from './failures.ts';
 import { HeldSandbox } from './held-sandbox.ts';
@@ -217,6 +217,12 @@ class Rollout implements Known, Steered {
 
   stageStarted(signal: StageStartedSignal): void {
     if (signal.attempt === this.attempt) this.run?.started(signal);
+  }
+
+  stageWaits(signal: StageWaitsSignal): void {
+    if (signal.attempt !== this.attempt || !this.run) return;
+    this.run.waits(signal);
+    setCurrentDetails(`**${this.stage}** (attempt ${this.attempt}): waits for an LLM server`);
   }
 
   /** A limit that holds over pauses, queues and retries. Requests from before it was there have none. */

@@ -8,7 +8,7 @@ import {
   TimeoutFailure,
 } from '@temporalio/workflow';
 import type { AbortReason } from '../contracts/sandbox.ts';
-import type { StageStartedSignal } from '../contracts/signals.ts';
+import type { StageStartedSignal, StageWaitsSignal } from '../contracts/signals.ts';
 import type { AttemptInput, Placement, RunPosition, RunReport } from '../contracts/stages.ts';
 import { PausableTimer, type TimerSurroundings } from './pausable-timer.ts';
 import { controlOf, runStage } from './stages.ts';
@@ -29,6 +29,8 @@ export class RunEntries {
   private pausing = false;
   /** This entry's time is in the timer already. */
   private counted = false;
+  /** What of this entry's time is in the timer although it goes on: it waited for an LLM server. */
+  private countedMs = 0;
   private lastWorkerDied = false;
 
   constructor(input: AttemptInput, sandbox: { readonly placement: Placement }) {
@@ -51,6 +53,7 @@ export class RunEntries {
     const silentSeconds = this.lastWorkerDied ? input.request.heartbeatTimeoutSeconds : 0;
     this.open = true;
     this.pausing = this.counted = this.lastWorkerDied = false;
+    this.countedMs = 0;
     const { remainingMs } = timer;
     try {
       const stage = runStage(input.request, placement, { remainingMs, silentSeconds });
@@ -73,6 +76,13 @@ export class RunEntries {
   /** A worker says that it has begun. Late, repeated and foreign words of that kind change nothing. */
   started({ entry, elapsedMs }: StageStartedSignal): void {
     if (this.open && entry === this.entry && !this.pausing) this.timer.start(elapsedMs);
+  }
+
+  /** A worker says that its agent waits: its clock stands until the worker says that it has begun again. */
+  waits({ entry, elapsedMs }: StageWaitsSignal): void {
+    if (!this.open || entry !== this.entry || this.pausing || !this.timer.running) return;
+    this.countedMs += elapsedMs;
+    this.timer.stop(elapsedMs);
   }
 
   /** Makes the agent give its slot back; its clock stops now. */
@@ -103,8 +113,9 @@ export class RunEntries {
   private count(measuredMs: number | undefined): void {
     if (this.counted) return;
     this.counted = true;
-    if (this.timer.running) this.timer.stop(measuredMs);
-    else this.timer.add(measuredMs ?? 0);
+    const restMs = measuredMs === undefined ? undefined : Math.max(0, measuredMs - this.countedMs);
+    if (this.timer.running) this.timer.stop(restMs);
+    else this.timer.add(restMs ?? 0);
   }
 }
 

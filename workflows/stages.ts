@@ -1,12 +1,13 @@
 import { ActivityCancellationType, type ActivityOptions, proxyActivities } from '@temporalio/workflow';
 import { evalQueue, initQueue, RECORDS_QUEUE } from '../contracts/queues.ts';
 import type { RolloutRequest } from '../contracts/request.ts';
-import type {
-  ControlActivities,
-  EvaluateActivities,
-  InitActivities,
-  Placement,
-  RunActivities,
+import {
+  type ControlActivities,
+  type EvaluateActivities,
+  type InitActivities,
+  MOST_WAITING_SECONDS,
+  type Placement,
+  type RunActivities,
 } from '../contracts/stages.ts';
 
 /** Seconds that a run may take beyond its deadline to hand its results over. */
@@ -45,7 +46,7 @@ export function runStage(
   const { hostLostSeconds, limits } = request;
   const waitSeconds = Math.max(hostLostSeconds - clock.silentSeconds, hostLostSeconds / 2);
   // The clock stands while a tool call that a pause came upon ends.
-  const graceSeconds = limits.toolTimeoutSeconds + HAND_OVER_SECONDS;
+  const graceSeconds = limits.toolTimeoutSeconds + MOST_WAITING_SECONDS + HAND_OVER_SECONDS;
   return proxyActivities<RunActivities>({
     ...stageOptions(request),
     taskQueue: placement.runQueue,

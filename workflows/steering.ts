@@ -16,8 +16,10 @@ import {
   RESUME,
   type RolloutStatus,
   STAGE_STARTED_SIGNAL,
+  STAGE_WAITS_SIGNAL,
   STATUS_QUERY,
   type StageStartedSignal,
+  type StageWaitsSignal,
 } from '../contracts/signals.ts';
 import { cancelProblem, stageStartedProblem } from './guards.ts';
 
@@ -27,6 +29,7 @@ export interface Steered {
   pause(): void;
   resume(): void;
   stageStarted(signal: StageStartedSignal): void;
+  stageWaits(signal: StageWaitsSignal): void;
   status(): RolloutStatus;
 }
 
@@ -51,6 +54,10 @@ export function steer(rollout: Steered): void {
     guarded('stageStarted', stageStartedProblem, (signal: StageStartedSignal) =>
       rollout.stageStarted(signal),
     ),
+  );
+  setHandler(
+    defineSignal<[StageWaitsSignal]>(STAGE_WAITS_SIGNAL),
+    guarded('stageWaits', stageStartedProblem, (signal: StageWaitsSignal) => rollout.stageWaits(signal)),
   );
   setHandler(defineSignal(PAUSE), () => rollout.pause());
   setHandler(defineSignal(RESUME), () => rollout.resume());

@@ -73,7 +73,8 @@ export class Agent {
         if (end) return end;
       } catch (error) {
         // A stop breaks off whatever is under way; what that throws then is only the echo of the stop.
-        if (this.options.stop.cause) return endOfStop(this.options.stop.cause);
+        const stopped = this.stopped();
+        if (stopped) return stopped;
         throw error;
       }
     }

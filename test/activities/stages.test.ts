@@ -12,7 +12,7 @@ import { makeEvaluateActivities } from '../../activities/evaluate.ts';
 import { bash, defineHandler, type EvaluateContext } from '../../activities/handlers/kit.ts';
 import { HandlerRegistry } from '../../activities/handlers/registry.ts';
 import { makeInitActivities } from '../../activities/init.ts';
-import { LlmServers } from '../../activities/llm/servers.ts';
+import type { PoolView } from '../../activities/llm/pool-view.ts';
 import { makeRunActivities } from '../../activities/run.ts';
 import { readTrajectory, TrajectoryStore } from '../../activities/trajectory/store.ts';
 import { loadTools } from '../../config/tools.ts';
@@ -22,7 +22,7 @@ import type { ConcludeInput, Placement, RunReport, Shelf } from '../../contracts
 import type { Task } from '../../contracts/task.ts';
 import { startHost } from '../sandbox/support.ts';
 import { decode, letterPolicy } from '../support/letters.ts';
-import { freePort } from '../support/temporal.ts';
+import { viewOf } from '../support/pool.ts';
 
 const request = RolloutRequest.parse({
   rolloutId: 'stages:1',
@@ -90,7 +90,7 @@ async function stages(t: TestContext, policy: Policy = letterPolicy({ replies })
     shelve: (placement: Placement, entry: number) =>
       inActivity(() => shelve({ request, attempt: 1, placement, entry })),
     unshelve: (shelf: Shelf) => inActivity(() => init({ request, attempt: 1, shelf })),
-    runWith: (other: LlmServers, placement: Placement) => {
+    runWith: (other: PoolView, placement: Placement) => {
       const made = makeRunActivities({ handlers, sandboxes, policies: other, parser: fenced, store });
       return inActivity(() => made.run({ request, attempt: 1, placement }));
     },
@@ -318,16 +318,31 @@ test('a newer run of the same rollout supersedes an older one', async (t) => {
   assert.equal(newer.ended, 'finished');
 });
 
-test('an LLM that does not answer is a typed failure, and the run can be tried again', async (t) => {
+test('while there is no LLM server the run waits, its clock stands, and it can be paused', async (t) => {
   const s = await stages(t);
   const placement = await s.init();
-  const dead = new LlmServers([
-    { url: `http://127.0.0.1:${await freePort()}`, dialect: 'llama.cpp', policyVersion: 0 },
-  ]);
-  await assert.rejects(s.runWith(dead, placement), failsAs('LlmUnreachable', /127\.0\.0\.1/));
-  await assert.rejects(s.runWith(new LlmServers([]), placement), failsAs('LlmUnreachable', /llm\.servers/));
-  await dead.close();
-  assert.equal((await s.run(placement)).ended, 'finished');
+  const empty = viewOf([]);
+  const open = empty.open.bind(empty);
+  const waits = new Promise<void>((resolve) => {
+    empty.open = (rolloutId, options) =>
+      open(rolloutId, {
+        ...options,
+        onWaiting: (waiting) => {
+          options.onWaiting?.(waiting);
+          resolve();
+        },
+      });
+  });
+  const running = s.runWith(empty, placement);
+  await waits;
+  const since = performance.now();
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  await s.pause(placement, 1);
+  const report = await running;
+  assert.equal(report.ended, 'paused');
+  assert.ok(report.ms < performance.now() - since, 'of the waiting nothing is counted');
+  await empty.close();
+  assert.equal((await s.run(placement, request, { entry: 2 })).ended, 'finished');
 });
 
 test('a task that does not fit its schema, or an unknown handler, is no failure of ours', async (t) => {

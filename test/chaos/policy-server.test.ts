@@ -1,15 +1,15 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { LlmServers } from '../../activities/llm/servers.ts';
 import { PolicyServer } from '../../chaos/policy-server.ts';
 import { END } from '../../chaos/tokens.ts';
+import { viewOf } from '../support/pool.ts';
 
 const task = { name: 't00', kind: 'usual', turns: 6 };
 const NEVER = new AbortController().signal;
 
 async function servers() {
   const server = await PolicyServer.start();
-  const llm = new LlmServers([{ url: server.url, dialect: 'llama.cpp', policyVersion: 7 }]);
+  const llm = viewOf([{ url: server.url, dialect: 'llama.cpp', policyVersion: 7 }]);
   const policy = await llm.open('r', { signal: NEVER });
   const promptIds = await policy.renderPrompt([{ role: 'user', content: `Task ${JSON.stringify(task)}` }]);
   const request = { promptIds, maxTokens: 2000, temperature: 1, topP: 1 };

@@ -6,9 +6,9 @@ import test from 'node:test';
 import { startEmbeddedLlm } from '../../activities/llm/embedded/server.ts';
 import type { HttpTimeouts } from '../../activities/llm/http.ts';
 import { LlamaCppDialect } from '../../activities/llm/llama-cpp.ts';
-import { LlmServers } from '../../activities/llm/servers.ts';
 import { loadTools } from '../../config/tools.ts';
 import { type FailureType, RolloutError } from '../../contracts/failures.ts';
+import { viewOf } from '../support/pool.ts';
 import { embedded, NEVER } from './embedded.ts';
 import { type Answer, fakeServer, stream } from './fake-server.ts';
 
@@ -146,12 +146,13 @@ test('a real server: too long a prompt is refused; killed in the middle, it is u
   }
 });
 
-test('a rollout is given the server that answers, and a pool without one says so', async () => {
+test('a rollout is given the server that answers, and waits where none does', async () => {
   const { server, close } = await embedded({ contextTokens: 512, parallel: 1 });
   const gone = { url: 'http://127.0.0.1:1', dialect: 'llama.cpp', policyVersion: 1 } as const;
   const there = { url: server.url, dialect: 'llama.cpp', policyVersion: 2 } as const;
-  const servers = new LlmServers([gone, there]);
-  const none = new LlmServers([gone]);
+  const servers = viewOf([gone, there]);
+  const empty = viewOf([]);
+  const none = viewOf([gone]);
   try {
     const policy = await servers.open('rollout', { signal: NEVER });
     assert.equal(policy.server, server.url);
@@ -161,14 +162,21 @@ test('a rollout is given the server that answers, and a pool without one says so
     assert.match(await policy.text(ids), /<\|im_start\|>user\nHi<\|im_end\|>\n<\|im_start\|>assistant\n$/);
     assert.equal(await policy.text([...ids.slice(-2), 2]), await policy.text(ids.slice(-2)));
     policy.close();
-    await assert.rejects(none.open('rollout', { signal: NEVER }), failure('LlmUnreachable', /ECONNREFUSED/));
-    await assert.rejects(
-      new LlmServers([]).open('rollout', { signal: NEVER }),
-      failure('LlmUnreachable', /no LLM server is configured/),
-    );
+    for (const pool of [none, empty]) {
+      const cancel = new AbortController();
+      const told: boolean[] = [];
+      const onWaiting = (waiting: boolean) => {
+        told.push(waiting);
+        if (waiting) cancel.abort(new Error('no longer wanted'));
+      };
+      const open = pool.open('rollout', { signal: cancel.signal, onWaiting });
+      await assert.rejects(open, /no longer wanted/);
+      assert.deepEqual(told, [true, false]);
+    }
   } finally {
     await servers.close();
     await none.close();
+    await empty.close();
     await close();
   }
 });

@@ -4,9 +4,9 @@ import os from 'node:os';
 import path from 'node:path';
 import test, { after, before } from 'node:test';
 import { PROBE } from '../../activities/llm/identity.ts';
-import { LlmServers } from '../../activities/llm/servers.ts';
 import { readTokenizerFolder } from '../../activities/llm/tokenizer-folder.ts';
 import type { GenerateRequest, LlmServer } from '../../contracts/llm.ts';
+import { FACTS, poolMember, poolState, viewOf } from '../support/pool.ts';
 import { tokenizerFolder } from '../support/tokenizer-folders.ts';
 import { embedded, NEVER, slotsBusy } from './embedded.ts';
 import { type FakeLlm, type FakeOptions, fakeLlm } from './fakes/fake-llm.ts';
@@ -34,16 +34,17 @@ after(() => rm(scratch, { recursive: true }));
 /** Servers with the tiny model, one of each of these behaviours; versions count from 0. */
 async function pool(behaviours: readonly FakeOptions[], backOff = BACK_OFF) {
   const fakes: FakeLlm[] = [];
-  for (const behaviour of behaviours) fakes.push(await fakeLlm('vllm', { encode, ...behaviour }));
+  const live = behaviours.map((behaviour) => ({ encode, ...behaviour }));
+  for (const behaviour of live) fakes.push(await fakeLlm('vllm', behaviour));
   const entries = fakes.map(
     ({ url }, policyVersion): LlmServer => ({ url, dialect: 'vllm', policyVersion, tokenizer }),
   );
-  const servers = new LlmServers(entries, {}, backOff);
+  const servers = viewOf(entries, { backOff });
   const close = async () => {
     await servers.close();
     for (const fake of fakes) await fake.close();
   };
-  return { fakes, servers, close };
+  return { fakes, live, servers, close };
 }
 
 test('rollouts are spread, and each keeps its server', async () => {
@@ -61,7 +62,10 @@ test('rollouts are spread, and each keeps its server', async () => {
       assert.equal(policy.server, server);
       policy.close();
     }
-    for (const member of servers.balancer.members) assert.equal(servers.balancer.loadOf(member), 0);
+    assert.deepEqual(
+      servers.loads.map(({ load }) => load),
+      [0, 0, 0],
+    );
   } finally {
     await close();
   }
@@ -97,9 +101,9 @@ test('a server that dies before a token came is replaced without a word', async 
     const { ids, finish } = await policy.generate(REQUEST, NEVER);
     assert.deepEqual([ids, finish], [TURN, 'stop']);
     assert.equal(policy.server, fakes[2]?.url);
-    const members = servers.balancer.members.filter((member) => servers.balancer.isHealthy(member));
+    const healthy = servers.loads.filter((member) => member.healthy);
     assert.deepEqual(
-      members.map(({ server }) => server.url),
+      healthy.map(({ url }) => url),
       [fakes[2]?.url],
     );
   } finally {
@@ -129,7 +133,7 @@ test('without another server, what was wrong with the last one is said', async (
     const refusal = { type: 'LlmUnreachable', message: /503: out of memory/ };
     await assert.rejects(policy.generate(REQUEST, NEVER), refusal);
     const asked = fakes[0]?.seen.filter(({ path: asked }) => asked === '/inference/v1/generate');
-    assert.equal(asked?.length, 1, 'once, not again and again');
+    assert.equal(asked?.length, 3, 'a few times: it says that it is well');
     await assert.rejects(policy.generate(REQUEST, NEVER), refusal);
   } finally {
     await close();
@@ -137,13 +141,14 @@ test('without another server, what was wrong with the last one is said', async (
 });
 
 test('a server that comes back is found and gets rollouts again', async () => {
-  const { fakes, servers, close } = await pool([{}, {}]);
+  const { fakes, live, servers, close } = await pool([{ cutAfter: 0 }, {}]);
   try {
-    const [first] = servers.balancer.members;
-    assert.ok(first);
-    servers.failed(first);
-    assert.equal((await servers.open('a', { signal: NEVER })).server, fakes[1]?.url);
-    while (!servers.balancer.isHealthy(first)) await new Promise((resolve) => setTimeout(resolve, 5));
+    const policy = await servers.open('a', { signal: NEVER });
+    assert.equal(policy.server, fakes[0]?.url);
+    await policy.generate(REQUEST, NEVER);
+    assert.equal(policy.server, fakes[1]?.url);
+    delete (live[0] as { cutAfter?: number }).cutAfter;
+    while (!servers.loads[0]?.healthy) await new Promise((resolve) => setTimeout(resolve, 5));
     assert.ok(fakes[0]?.seen.some(({ path: asked }) => asked === '/health'));
     assert.equal((await servers.open('b', { signal: NEVER })).server, fakes[0]?.url);
   } finally {
@@ -159,7 +164,7 @@ test('a rollout goes on only where its tokens mean the same and its context fits
     { ...entry, url: dying.url },
     { ...entry, url: small.url, contextTokens: 32 },
   ];
-  const servers = new LlmServers(entries, {}, BACK_OFF);
+  const servers = viewOf(entries, { backOff: BACK_OFF });
   try {
     const policy = await servers.open('r', { signal: NEVER });
     assert.equal(policy.contextTokens, 64);
@@ -173,6 +178,124 @@ test('a rollout goes on only where its tokens mean the same and its context fits
   }
 });
 
+test('requests that a server refuses for now wait for room there, and are not failures of it', async () => {
+  const { fakes, live, servers, close } = await pool([{}], LONG);
+  const behaviour = live[0] as { refuseBeyond?: number };
+  behaviour.refuseBeyond = 2;
+  try {
+    const policies = await Promise.all(
+      Array.from({ length: 8 }, (_, n) => servers.open(`r${n}`, { signal: NEVER })),
+    );
+    const turns = await Promise.all(policies.map((policy) => policy.generate(REQUEST, NEVER)));
+    for (const { ids } of turns) assert.deepEqual(ids, TURN);
+    assert.ok((fakes[0]?.refused ?? 0) > 0);
+    assert.ok(servers.loads[0]?.healthy);
+  } finally {
+    await close();
+  }
+});
+
+test('servers that join take the waiting and the next rollouts; one that goes gets no more', async () => {
+  const { fakes, servers, close } = await pool([{}, {}]);
+  const members = fakes.map(({ url }, policyVersion) =>
+    poolMember({ url, dialect: 'vllm', policyVersion, tokenizer }),
+  );
+  try {
+    servers.take(poolState([], { epoch: 2 }), performance.now());
+    let waits: (value: unknown) => void = () => {};
+    const waiting = new Promise((resolve) => {
+      waits = resolve;
+    });
+    const opening = servers.open('r', { signal: NEVER, onWaiting: waits });
+    assert.equal(await waiting, true);
+    servers.take(poolState(members.slice(0, 1), { epoch: 3 }), performance.now());
+    const policy = await opening;
+    assert.equal((await policy.generate(REQUEST, NEVER)).server, fakes[0]?.url);
+    servers.take(poolState(members.slice(1), { epoch: 4 }), performance.now());
+    const { server, versions } = await policy.generate(REQUEST, NEVER);
+    assert.deepEqual([server, versions[0]?.version], [fakes[1]?.url, 1]);
+    const late = poolState(members.slice(0, 1), { epoch: 3 });
+    servers.take(late, performance.now());
+    assert.equal(
+      (await policy.generate(REQUEST, NEVER)).server,
+      fakes[1]?.url,
+      'an older state changes nothing',
+    );
+  } finally {
+    await close();
+  }
+});
+
+test('labels route: a judge is sampled on the servers of judges', async () => {
+  const { fakes, servers, close } = await pool([{}, {}]);
+  const label = ['policy', 'judge'];
+  const members = fakes.map(({ url }, n) =>
+    poolMember({ url, dialect: 'vllm', policyVersion: n, tokenizer }, { labels: [label[n] as string] }),
+  );
+  try {
+    servers.take(poolState(members, { epoch: 2 }), performance.now());
+    for (let n = 0; n < 4; n++) {
+      assert.equal((await servers.open(`r${n}`, { signal: NEVER })).server, fakes[0]?.url);
+      assert.equal((await servers.open(`r${n}`, { signal: NEVER, label: 'judge' })).server, fakes[1]?.url);
+    }
+  } finally {
+    await close();
+  }
+});
+
+test('a request whose lease ran out before its first token does not count and begins again under the next', async () => {
+  const { fakes, live, servers, close } = await pool([{}]);
+  const [server] = fakes.map(({ url }): LlmServer => ({ url, dialect: 'vllm', policyVersion: 3, tokenizer }));
+  let arrived = () => {};
+  let answer = () => {};
+  const there = new Promise<void>((resolve) => {
+    arrived = resolve;
+  });
+  const held = new Promise<void>((resolve) => {
+    answer = resolve;
+  });
+  Object.assign(live[0] as object, {
+    beforeTokens: () => {
+      arrived();
+      return held;
+    },
+  });
+  try {
+    const policy = await servers.open('r', { signal: NEVER });
+    const generating = policy.generate(REQUEST, NEVER);
+    await there;
+    const member = poolMember(server as LlmServer);
+    // It was asked so long ago that nothing is left of it.
+    servers.take(poolState([member], { epoch: 2, leaseSeconds: 1 }), performance.now() - 1_000);
+    await fakes[0]?.left;
+    servers.take(poolState([member], { epoch: 3 }), performance.now());
+    answer();
+    const { ids, versions } = await generating;
+    assert.deepEqual(ids, TURN);
+    assert.deepEqual(versions, [{ version: 3, start: 0, end: ids.length }]);
+  } finally {
+    await close();
+  }
+});
+
+test('a server that calls its weights otherwise than the pool knows was started again: its tokens do not count', async () => {
+  const { fakes, servers, close } = await pool([{}]);
+  const [server] = fakes.map(({ url }): LlmServer => ({ url, dialect: 'vllm', policyVersion: 8, tokenizer }));
+  try {
+    const policy = await servers.open('r', { signal: NEVER });
+    const named = (version: string) => poolMember(server as LlmServer, { facts: { ...FACTS, version } });
+    servers.take(poolState([named('8')], { epoch: 2 }), performance.now());
+    await assert.rejects(policy.generate(REQUEST, NEVER), {
+      type: 'LlmUnreachable',
+      message: /its weights are "step-7", the pool knows "8": was it started again\?/,
+    });
+    servers.take(poolState([named('step-7')], { epoch: 3 }), performance.now());
+    assert.deepEqual((await policy.generate(REQUEST, NEVER)).versions[0]?.version, 8);
+  } finally {
+    await close();
+  }
+});
+
 test('two real servers: one that is killed in the middle of a turn is gone on for by the other', async () => {
   const [first, second] = await Promise.all([
     embedded({ contextTokens: 512, parallel: 1 }),
@@ -181,7 +304,7 @@ test('two real servers: one that is killed in the middle of a turn is gone on fo
   const entries = [first, second].map(
     ({ server }, policyVersion): LlmServer => ({ url: server.url, dialect: 'llama.cpp', policyVersion }),
   );
-  const servers = new LlmServers(entries, {}, LONG);
+  const servers = viewOf(entries, { backOff: LONG });
   try {
     const policy = await servers.open('r', { signal: NEVER });
     assert.equal(policy.server, first.server.url);

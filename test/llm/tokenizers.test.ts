@@ -4,11 +4,11 @@ import os from 'node:os';
 import path from 'node:path';
 import test, { after, before } from 'node:test';
 import { ChatRenderer } from '../../activities/llm/renderer.ts';
-import { LlmServers } from '../../activities/llm/servers.ts';
 import { readTokenizerFolder, type TokenizerFolder } from '../../activities/llm/tokenizer-folder.ts';
 import { RolloutError } from '../../contracts/failures.ts';
 import type { ToolSpec } from '../../contracts/tools.ts';
 import type { ChatMessage } from '../../contracts/trajectory.ts';
+import { viewOf } from '../support/pool.ts';
 import { ORACLES, TOKENIZERS, type TokenizerName, tokenizerFolder } from '../support/tokenizer-folders.ts';
 import { embedded, NEVER } from './embedded.ts';
 
@@ -186,8 +186,8 @@ test('a server is used with the tokenizer and template of the folder that is nam
   const { server, close } = await embedded({ contextTokens: 256, parallel: 1 });
   const { folder } = await openTokenizer('smollm2');
   const entry = { url: server.url, dialect: 'llama.cpp', policyVersion: 0 } as const;
-  const pools = [new LlmServers([entry]), new LlmServers([{ ...entry, tokenizer: folder.folder }])];
-  const unreadable = new LlmServers([{ ...entry, tokenizer: '/nowhere' }]);
+  const pools = [viewOf([entry]), viewOf([{ ...entry, tokenizer: folder.folder }])];
+  const unreadable = viewOf([{ ...entry, tokenizer: '/nowhere' }]);
   try {
     const [own, named] = await Promise.all(pools.map((pool) => pool.open('rollout', { signal: NEVER })));
     assert.ok(own && named);

@@ -3,13 +3,13 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
-import { LlmServers } from '../../activities/llm/servers.ts';
 import { ledgerProblems, proveLine } from '../../activities/trajectory/prove.ts';
 import { PROJECT_ROOT } from '../../config/tools.ts';
 import { miniSweAgent } from '../../examples/handlers/mini-swe-agent.ts';
 import { stages } from '../endpoint/support.ts';
 import { embedded } from '../llm/embedded.ts';
 import { decode, letterPolicy } from '../support/letters.ts';
+import { viewOf } from '../support/pool.ts';
 
 const { environment } = JSON.parse(
   readFileSync(path.join(PROJECT_ROOT, '.rollouts', 'mini-swe-agent.json'), 'utf8'),
@@ -44,7 +44,7 @@ test('mini-swe-agent mends a file in its sandbox, by a policy that plays a solut
 
 test('mini-swe-agent by the real SmolLM2: whatever it makes of it, its tokens are exact', async (t) => {
   const { server, close } = await embedded({ contextTokens: 8192, parallel: 1 });
-  const servers = new LlmServers([{ url: server.url, dialect: 'llama.cpp', policyVersion: 7 }]);
+  const servers = viewOf([{ url: server.url, dialect: 'llama.cpp', policyVersion: 7 }]);
   t.after(async () => {
     await servers.close();
     await close();

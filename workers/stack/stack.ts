@@ -1,7 +1,7 @@
 import os from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { Client } from '@temporalio/client';
+import { Client, Connection } from '@temporalio/client';
 import { startEmbeddedLlm } from '../../activities/llm/embedded/server.ts';
 import { removeEndpoints, writeEndpoints } from '../../config/endpoints.ts';
 import { withNothingInherited } from '../../config/inherited.ts';
@@ -9,10 +9,12 @@ import { type Config, loadConfig } from '../../config/load.ts';
 import { environmentName, valueAt } from '../../config/names.ts';
 import { startTimeOf } from '../../config/process-identity.ts';
 import { loadTools } from '../../config/tools.ts';
+import { messageOf } from '../../contracts/failures.ts';
 import type { LlmServer } from '../../contracts/llm.ts';
 import { devServerArguments, waitForServer, withParentDeath } from '../../temporal-config/dev-server.ts';
 import { registerSchedules } from '../../temporal-config/schedules.ts';
 import { registerSearchAttributes } from '../../temporal-config/search-attributes.ts';
+import { seedPool } from '../pool/seed.ts';
 import { hostPaths } from '../sandbox-host/paths.ts';
 import { Keeper, type Running } from './keep.ts';
 import { lockStack } from './lock.ts';
@@ -79,6 +81,8 @@ class Parts {
   private readonly tools = loadTools();
   private readonly kept: Keeper[] = [];
   private stopping = false;
+  private readonly stopped = new AbortController();
+  private seeding: Promise<void> = Promise.resolve();
   private breakDown: (news: string) => void = () => {};
 
   constructor(config: Config, report: Report) {
@@ -104,11 +108,16 @@ class Parts {
       withNothingInherited(this.tools.python, argv),
     );
     await this.startNode('worker', 'workers/main.ts', env);
+    this.seeding = this.seed(temporal.address).catch((error) => {
+      if (!this.stopping) this.breakDown(`the pool of LLM servers: ${messageOf(error)}`);
+    });
     return { ...temporal, env };
   }
 
   async stop(): Promise<void> {
     this.stopping = true;
+    this.stopped.abort();
+    await this.seeding;
     for (const part of this.kept.splice(0).reverse()) await part.stop();
   }
 
@@ -155,6 +164,23 @@ class Parts {
       return { ended: server.exited.then(() => 'the LLM server ended'), stop: () => server.stop() };
     });
     this.report(`LLM server at ${this.llmServers[0]?.url}`);
+  }
+
+  /** The servers become the pool's, however long it takes them to be up. */
+  private async seed(address: string): Promise<void> {
+    const { temporal, llm } = this.config;
+    const connection = await Connection.connect({ address });
+    try {
+      await seedPool({
+        client: new Client({ connection, namespace: temporal.namespace }),
+        input: { pool: llm.pool, leaseSeconds: llm.leaseSeconds },
+        servers: this.llmServers,
+        signal: this.stopped.signal,
+        report: this.report,
+      });
+    } finally {
+      await connection.close();
+    }
   }
 
   private async startNode(

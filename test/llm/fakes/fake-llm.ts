@@ -19,6 +19,10 @@ export interface FakeOptions {
   readonly breakOff?: boolean;
   /** Refuses to generate with a status and words. */
   readonly refuse?: { readonly status: number; readonly words: string };
+  /** Refuses requests beyond so many at once, with status 429. */
+  readonly refuseBeyond?: number;
+  /** Waited for before a request gets its first token. */
+  readonly beforeTokens?: () => Promise<void>;
   /** Text that this tokenizer encodes otherwise than real ones would. */
   readonly encode?: (text: string) => number[];
 }
@@ -33,6 +37,8 @@ export interface SeenRequest {
 export interface FakeLlm {
   readonly url: string;
   readonly seen: SeenRequest[];
+  /** Requests that were refused because there were too many. */
+  readonly refused: number;
   /** Resolves when a caller closes its connection before the answer has ended. */
   readonly left: Promise<void>;
   close(): Promise<void>;
@@ -44,6 +50,8 @@ export async function fakeLlm(kind: FakeKind, options: FakeOptions = {}): Promis
   const left = new Promise<void>((resolve) => {
     leave = resolve;
   });
+  let open = 0;
+  let refused = 0;
   const server = http.createServer(async (request, response) => {
     let text = '';
     for await (const chunk of request) text += chunk;
@@ -70,6 +78,14 @@ export async function fakeLlm(kind: FakeKind, options: FakeOptions = {}): Promis
       response.writeHead(status).end(JSON.stringify({ error: { message: words, code: status } }));
       return;
     }
+    if (options.refuseBeyond !== undefined && open >= options.refuseBeyond) {
+      refused++;
+      response.writeHead(429).end(JSON.stringify({ error: { message: 'too many', code: 429 } }));
+      return;
+    }
+    open++;
+    response.once('close', () => open--);
+    await options.beforeTokens?.();
     if (options.breakOff) {
       const choice = { token_ids: [], finish_reason: 'abort' };
       response.end(`data: ${JSON.stringify({ choices: [choice] })}\n\ndata: [DONE]\n\n`);
@@ -104,5 +120,13 @@ export async function fakeLlm(kind: FakeKind, options: FakeOptions = {}): Promis
     server.closeAllConnections();
     await new Promise((resolve) => server.close(resolve));
   };
-  return { url: `http://127.0.0.1:${port}`, seen, left, close };
+  return {
+    url: `http://127.0.0.1:${port}`,
+    seen,
+    left,
+    close,
+    get refused() {
+      return refused;
+    },
+  };
 }

@@ -1,0 +1,50 @@
+import { randomUUID } from 'node:crypto';
+import { Client } from '@temporalio/client';
+import { Runtime, Worker, type WorkerOptions } from '@temporalio/worker';
+import { PoolView } from '../../activities/llm/pool-view.ts';
+import { makePoolActivities } from '../../activities/pool.ts';
+import type { Config } from '../../config/load.ts';
+import { controlQueue, POOL_QUEUE } from '../../contracts/queues.ts';
+import { PoolKeeper } from './keeper.ts';
+
+/** A run worker's part in its pool. */
+export interface PoolPart {
+  readonly view: PoolView;
+  /** Of its control queue, and of what is done to the servers. */
+  readonly workers: readonly Worker[];
+  /** To be called when the workers have stopped. */
+  leave(): Promise<void>;
+}
+
+/** Joins the pool of a configuration, with a name of its own for as long as this process lives. */
+export async function joinPool(
+  { llm, derived }: Config,
+  shared: Omit<WorkerOptions, 'taskQueue'> & Required<Pick<WorkerOptions, 'connection'>>,
+): Promise<PoolPart> {
+  const { connection, namespace } = shared;
+  const worker = `${derived.host}-run-${randomUUID().slice(0, 8)}`;
+  const view = new PoolView(worker, {
+    timeouts: { firstByteMs: llm.firstByteSeconds * 1000, idleMs: llm.idleSeconds * 1000 },
+  });
+  const keeper = new PoolKeeper({
+    client: new Client({ connection, ...(namespace === undefined ? {} : { namespace }) }),
+    input: { pool: llm.pool, leaseSeconds: llm.leaseSeconds },
+    worker,
+    view,
+    warn: (problem) => Runtime.instance().logger.warn('the pool of LLM servers does not answer', { problem }),
+  });
+  const quick = { ...shared, maxConcurrentActivityTaskPolls: 1 };
+  const workers = [
+    await Worker.create({ ...quick, taskQueue: controlQueue(worker), activities: keeper.activities }),
+    await Worker.create({ ...quick, taskQueue: POOL_QUEUE, activities: makePoolActivities() }),
+  ];
+  keeper.start();
+  return {
+    view,
+    workers,
+    leave: async () => {
+      await keeper.stop();
+      await view.close();
+    },
+  };
+}
