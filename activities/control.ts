@@ -11,6 +11,7 @@ import type {
 import { atEdge } from './errors.ts';
 import type { SandboxClient } from './sandbox/client.ts';
 import type { AttemptKey, TrajectoryStore } from './trajectory/store.ts';
+import { versionRange } from './trajectory/versions.ts';
 
 export interface ControlDependencies {
   readonly sandboxes: SandboxClient;
@@ -61,12 +62,14 @@ export function makeControlActivities({
     if (!kept) {
       const { workflowRunId } = key;
       const { info, ledger } = await sandboxes.attach(sandboxId, { workflowRunId, attempt, entry });
-      await store.putLedger(key, recordsOf(ledger));
+      const records = recordsOf(ledger);
+      await store.putLedger(key, records);
       await sandboxes.kill(sandboxId, info.fence);
       const snapshot = await sandboxes.snapshot(sandboxId, { fence: info.fence, file });
       if (snapshot.status === 'tooLarge') return null;
       const { sha256, bytes } = snapshot;
-      await store.putShelf({ file, sha256, bytes });
+      const versions = versionRange(records);
+      await store.putShelf({ file, sha256, bytes, ...(versions ? { oldestVersion: versions[0] } : {}) });
     }
     await sandboxes.release(sandboxId);
     return kept ?? ((await store.shelf(key, entry)).kept as Shelf);

@@ -25,8 +25,6 @@ async function signalRest(input: SignalRestInput): Promise<{ signalled: number }
   const { client } = context;
   const told = new Set(input.aborted);
   const { rolloutIds, batchId, groupId, belowVersion } = input.selection;
-  // Which rollouts have sampled under a policy version only hosts know, and they have stopped those.
-  if (belowVersion !== undefined) return { signalled: 0 };
   let signalled = 0;
   const tell = async (ids: readonly string[]) => {
     const rest = ids.filter((id) => !told.has(id));
@@ -41,14 +39,21 @@ async function signalRest(input: SignalRestInput): Promise<{ signalled: number }
     await Promise.all(Array.from({ length: SIGNALS_AT_ONCE }, worker));
     return rest.length;
   };
-  if (batchId === undefined && groupId === undefined) {
+  await tell(input.unheld ?? []);
+  if (batchId === undefined && groupId === undefined && belowVersion === undefined) {
     await tell(rolloutIds ?? []);
   } else {
     const named = rolloutIds && new Set(rolloutIds);
-    const query = `${visibilityQuery({
-      ...(batchId === undefined ? {} : { batchId }),
-      ...(groupId === undefined ? {} : { groupId }),
-    })} AND ExecutionStatus = 'Running'`;
+    const query = [
+      visibilityQuery({
+        ...(batchId === undefined ? {} : { batchId }),
+        ...(groupId === undefined ? {} : { groupId }),
+      }),
+      `ExecutionStatus = 'Running'`,
+      // Hosts know what their rollouts have sampled under, and have stopped those. Of open rollouts only those
+      // say it themselves whose workspaces the store keeps.
+      ...(belowVersion === undefined ? [] : [`PolicyVersion < ${belowVersion}`]),
+    ].join(' AND ');
     for (let quiet = 0; quiet < QUIET_ROUNDS; ) {
       const listed: string[] = [];
       for await (const { workflowId } of client.workflow.list({ query })) {

@@ -111,8 +111,11 @@ export type SandboxInfo = z.infer<typeof SandboxInfo>;
 export const AttachSandbox = z.object({
   workflowRunId: z.string().min(1),
   attempt: z.int().min(1),
-  /** Which entry into the run stage takes it over; one that was told to pause before is told at once. */
-  entry: z.int().min(1).default(1),
+  /**
+   * Which entry into the run stage takes it over; one that was told to pause before is told at once. 0: none has
+   * begun.
+   */
+  entry: z.int().min(0).default(1),
 });
 export type AttachSandbox = z.input<typeof AttachSandbox>;
 

@@ -2,7 +2,7 @@ import type { LedgerEnd } from './ledger.ts';
 import type { CancelReason, RolloutRequest } from './request.ts';
 import type { RolloutResult } from './result.ts';
 import type { AbortReason, SandboxKind } from './sandbox.ts';
-import type { AbortMany } from './sweep.ts';
+import type { AbortedMany, AbortMany } from './sweep.ts';
 
 /** How an agent ends: by itself, or at a limit. */
 export type AgentEnd = LedgerEnd['ended'];
@@ -19,6 +19,8 @@ export interface Shelf {
   readonly file: string;
   readonly sha256: string;
   readonly bytes: number;
+  /** Oldest policy version that it sampled under, if any: no host knows it as long as the workspace is kept. */
+  readonly oldestVersion?: number;
 }
 
 /** What init is given. */
@@ -143,7 +145,7 @@ export interface EvaluateActivities {
 /** Activities on `rollouts-control-<host>` that concern the whole host. */
 export interface HostActivities {
   /** Stops every selected agent at once. */
-  abortMany(input: AbortMany): Promise<{ readonly rolloutIds: string[] }>;
+  abortMany(input: AbortMany): Promise<AbortedMany>;
   /** Lasts for as long as the host is up. */
   presence(): Promise<void>;
 }

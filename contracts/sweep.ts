@@ -43,14 +43,23 @@ export interface SweepReport {
 /** POST /v1/abort: stops every agent on this host that is selected. */
 export const AbortMany = z.object({ selection: Selection, reason: CancelReason });
 export type AbortMany = z.infer<typeof AbortMany>;
-/** Its answer: the rollouts that were stopped. */
-export const AbortedMany = z.object({ rolloutIds: z.array(z.string()) });
+/**
+ * Its answer: the rollouts that were stopped, and end by the word of the worker that held them; `unheld` are those
+ * whose sandboxes are dead but whom nobody held (paused, or being prepared): a signal must tell them.
+ */
+export const AbortedMany = z.object({
+  rolloutIds: z.array(z.string()),
+  unheld: z.array(z.string()).default([]),
+});
+export type AbortedMany = z.infer<typeof AbortedMany>;
 
 /** What the rest of a sweep is given: those of the selection that no host has stopped are told by signal. */
 export interface SignalRestInput {
   readonly selection: Selection;
   readonly reason: CancelReason;
   readonly aborted: readonly string[];
+  /** Stopped by a host without anybody who could say so: told whatever else is selected. */
+  readonly unheld?: readonly string[];
 }
 
 /** Activities on `rollouts-records` that reach many rollouts through Temporal. */

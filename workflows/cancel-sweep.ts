@@ -42,8 +42,11 @@ async function sweep({ selection, reason, hosts }: SweepInput): Promise<SweepRep
   );
   const silentHosts = hosts.filter((_, index) => answers[index]?.status === 'rejected');
   if (silentHosts.length > 0) log.warn('hosts did not answer', { silentHosts });
-  const aborted = answers.flatMap((answer) => (answer.status === 'fulfilled' ? answer.value.rolloutIds : []));
-  const { signalled } = await records.signalRest({ selection, reason, aborted });
+  const answered = answers.flatMap((answer) => (answer.status === 'fulfilled' ? answer.value : []));
+  const aborted = answered.flatMap(({ rolloutIds }) => rolloutIds);
+  // A host of an earlier version has no such word.
+  const unheld = answered.flatMap((answer) => answer.unheld ?? []);
+  const { signalled } = await records.signalRest({ selection, reason, aborted, unheld });
   return { aborted: aborted.length, signalled, silentHosts };
 }
 

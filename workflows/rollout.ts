@@ -117,6 +117,7 @@ class Rollout implements Known, Steered {
       if (sandbox.shelf) {
         this.enter('init', 'a sandbox is made for the workspace that was kept');
         await sandbox.unshelve(sandbox.shelf);
+        continue; // it may have been told to pause again
       }
       if (this.stage !== 'run') this.enter('run', `the agent works on ${sandbox.placement.host}`);
       const report = await run.enter();
@@ -136,6 +137,9 @@ class Rollout implements Known, Steered {
       if (entry !== undefined && held !== undefined && !(await condition(resumed, `${held}s`))) {
         const shelf = await sandbox?.shelve(entry);
         if (shelf) this.enter('paused', `its workspace is kept in the store (${shelf.bytes} bytes)`);
+        if (shelf?.oldestVersion !== undefined) {
+          upsertSearchAttributes([{ key: ATTRIBUTES.policyVersion, value: shelf.oldestVersion }]);
+        }
       }
       await condition(resumed);
     } finally {

@@ -1,7 +1,9 @@
+import { setTimeout as delay } from 'node:timers/promises';
 import type { Config } from '../../config/load.ts';
 import { messageOf, RolloutError } from '../../contracts/failures.ts';
 import type { RolloutFilter } from '../../contracts/filter.ts';
 import type { CancelReason } from '../../contracts/request.ts';
+import type { RolloutStatus } from '../../contracts/signals.ts';
 import type { Selection } from '../../contracts/sweep.ts';
 import type { Output } from '../output.ts';
 import { RolloutClient } from '../rollout-client.ts';
@@ -46,7 +48,21 @@ export async function cancelCommand(
   }
 }
 
-/** `rollouts pause` and `rollouts resume`. */
+/** Milliseconds that `rollouts pause` waits until all have paused. */
+const PAUSE_MS = 10_000;
+
+/** What is said of one that has been told to pause, and is still there then. */
+const PAUSES_LATER: Partial<Record<RolloutStatus['stage'], string>> = {
+  queued: 'waits for a sandbox; told to pause when it has one',
+  init: 'waits for a sandbox, or for its preparation; told to pause then',
+  run: 'told to pause when its tool call has ended',
+  evaluate: 'is being graded, which no pause stops',
+};
+
+/**
+ * `rollouts pause` and `rollouts resume`. All are told before one is waited for: those that wait for a sandbox can
+ * only pause when they have one, which may be never while others keep theirs.
+ */
 export async function pauseCommand(
   config: Config,
   action: 'pause' | 'resume',
@@ -58,9 +74,14 @@ export async function pauseCommand(
     const { rolloutIds, ...filter } = named(chosen);
     const ids = [...(rolloutIds ?? [])];
     if (Object.keys(filter).length > 0) for await (const id of openIds(client, filter)) ids.push(id);
+    if (ids.length > 1) {
+      await forEach(ids, (id) => client.temporal.workflow.getHandle(id).signal(action)); // whose problems show below
+    }
+    const enough = delay(PAUSE_MS, undefined, { ref: false });
     return await eachOf(ids, output, async (id) => {
-      const status = await client[action](id);
-      return status ? status.stage : 'has ended';
+      const status = await Promise.race([client[action](id), enough.then(() => client.status(id))]);
+      if (!status || status.stage === 'ended') return 'has ended';
+      return (action === 'pause' && PAUSES_LATER[status.stage]) || status.stage;
     });
   } finally {
     await client.close();
@@ -88,7 +109,7 @@ async function* openIds(client: RolloutClient, filter: RolloutFilter): AsyncIter
   }
 }
 
-/** Does it to each, a few at a time, and says how each went. @returns 1 if any went wrong, else 0. */
+/** Does it to each, some at a time, and says how each went. @returns 1 if any went wrong, else 0. */
 async function eachOf(
   ids: readonly string[],
   output: Output,
@@ -96,22 +117,27 @@ async function eachOf(
 ): Promise<number> {
   const said: Record<string, string> = {};
   let problems = 0;
-  const queue = [...ids];
-  const worker = async () => {
-    for (let id = queue.shift(); id !== undefined; id = queue.shift()) {
-      try {
-        said[id] = await act(id);
-      } catch (error) {
-        problems++;
-        said[id] = messageOf(error);
-      }
-    }
-  };
-  await Promise.all(Array.from({ length: 8 }, worker));
+  for (const [id, end] of await forEach(ids, act)) {
+    if (end.status === 'rejected') problems++;
+    said[id] = end.status === 'fulfilled' ? end.value : messageOf(end.reason);
+  }
   output.result({ asked: ids.length - problems, problems, rollouts: said }, () =>
     Object.entries(said)
       .map(([id, what]) => `${id}: ${what}`)
       .join('\n'),
   );
   return problems === 0 ? 0 : 1;
+}
+
+async function forEach<R>(ids: readonly string[], act: (rolloutId: string) => Promise<R>) {
+  const ends: [string, PromiseSettledResult<R>][] = [];
+  const queue = [...ids];
+  const worker = async () => {
+    for (let id = queue.shift(); id !== undefined; id = queue.shift()) {
+      const [end] = await Promise.allSettled([act(id)]);
+      ends.push([id, end]);
+    }
+  };
+  await Promise.all(Array.from({ length: 16 }, worker));
+  return ends;
 }

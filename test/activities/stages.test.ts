@@ -269,6 +269,15 @@ test('a long pause gives the sandbox back, and the attempt goes on in another as
   assert.ok(!existsSync(shelf.file), 'a rollout that has ended keeps no workspace');
 });
 
+test('paused before it has begun, a rollout gives its sandbox back as well', async (t) => {
+  const s = await stages(t);
+  const shelf = (await s.shelve(await s.init(), 0)) as Shelf;
+  assert.equal((await s.sandboxes.stats()).sandboxes, 0);
+  const other = await s.unshelve(shelf);
+  assert.equal((await s.run(other)).ended, 'finished');
+  assert.deepEqual((await s.evaluate(other)).reward, { total: 1, parts: { right: 1 } });
+});
+
 test('what a lost sandbox had recorded is rescued from its machine', async (t) => {
   const { s, placement } = await pausedRollout(t);
   await s.sandboxes.release(placement.sandboxId); // as when its host died, and another took its place

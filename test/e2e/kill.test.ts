@@ -1,10 +1,16 @@
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { hostname } from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
+import { RolloutClient } from '../../client/rollout-client.ts';
+import { loadConfig } from '../../config/load.ts';
 import { RolloutResult } from '../../contracts/result.ts';
 import { Trajectory } from '../../contracts/trajectory.ts';
 import { TestStack } from '../support/stack.ts';
+
+/** Of Temporal's enum PendingActivityState. */
+const STARTED = 2;
 
 let stack: TestStack;
 before(async () => {
@@ -47,6 +53,23 @@ test('a stack that is killed in the middle of a batch finishes that batch when i
   const lines = readFileSync(out, 'utf8').trimEnd().split('\n');
   const ids = lines.map((line) => Trajectory.parse(JSON.parse(line)).rollout_id);
   assert.deepEqual(ids.sort(), records.map((record) => record.rolloutId).sort());
+});
+
+test('a stack that was stopped and is started again has a host that sweeps find', async () => {
+  // The host of the stack before has taken its leave, which no workflow worker was there to see.
+  stack.up('--no-sample');
+  await stack.says(/The stack is up/);
+  const client = await RolloutClient.connect(
+    loadConfig({ env: { ROLLOUTS_TEMPORAL_ADDRESS: stack.endpoints().temporalAddress } }),
+  );
+  const host = client.temporal.workflow.getHandle(`host:${hostname()}`);
+  for (let present = false; !present; ) {
+    const { status, raw } = await host.describe();
+    assert.equal(status.name, 'RUNNING');
+    present = raw.pendingActivities?.some(({ state }) => state === STARTED) ?? false;
+  }
+  assert.deepEqual(await client.hosts(), [hostname()]);
+  await client.close();
 });
 
 /** False for a process that is gone or only waits to be collected by its parent. */

@@ -177,7 +177,8 @@ if os.fork() == 0:
       const receipt = await client.kill(sandboxId, fence);
       assert.ok(receipt.processesKilled >= 7, `${receipt.processesKilled} killed`);
       assert.ok(await noneSleeps());
-      assert.equal((await box.bash('pwd')).output.text, `${workspace}\n`);
+      const { output, restarted } = await box.bash('pwd');
+      assert.deepEqual([output.text, restarted], [`${workspace}\n`, true], 'and shells say what they lost');
     });
 
     await t.test('release is idempotent, tells the watcher and leaves nothing', async () => {

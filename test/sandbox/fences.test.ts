@@ -198,10 +198,10 @@ test('graders have room of their own, wait for it, and get a fresh sandbox each 
   const third = await waiting;
   for (const { sandboxId } of [anew, third]) await client.release(sandboxId);
   assert.equal((await client.stats()).graders, 0);
-  assert.deepEqual(
-    (await client.abortMany({ selection: { rolloutIds: ['a', 'b'] }, reason: 'user' })).rolloutIds,
-    [],
-  );
+  assert.deepEqual(await client.abortMany({ selection: { rolloutIds: ['a', 'b'] }, reason: 'user' }), {
+    rolloutIds: [],
+    unheld: [],
+  });
 });
 
 test('a pause is heard once by the entry it was meant for, however late that one comes', async (t) => {
@@ -241,13 +241,14 @@ test('one command stops all that a selection names, and nothing else', async (t)
   await make('b', 'b1', 'g2', 4);
   const c = await make('c', 'b2', 'g3', 5);
   const aborted = async (selection: Parameters<typeof client.abortMany>[0]['selection']) =>
-    (await client.abortMany({ selection, reason: 'stale' })).rolloutIds.sort();
+    (await client.abortMany({ selection, reason: 'stale' })).unheld.sort();
   assert.deepEqual(await aborted({ rolloutIds: ['b', 'x'] }), ['b']);
   assert.deepEqual(await aborted({ batchId: 'b1' }), ['a', 'b']);
   assert.deepEqual(await aborted({ groupId: 'g2' }), ['b']);
   assert.deepEqual(await aborted({ belowVersion: 4 }), ['a']);
   assert.deepEqual(await aborted({ batchId: 'b1', belowVersion: 5 }), ['a', 'b']);
   const watch = client.watch(c.sandboxId, { fence: c.fence });
-  assert.deepEqual(await aborted({ belowVersion: 6 }), ['a', 'b', 'c']);
+  const held = await client.abortMany({ selection: { belowVersion: 6 }, reason: 'stale' });
+  assert.deepEqual([held.unheld.sort(), held.rolloutIds], [['a', 'b'], ['c']]);
   assert.deepEqual(await watch, { event: 'abort', reason: 'stale' });
 });

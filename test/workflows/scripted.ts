@@ -90,7 +90,7 @@ export const usual: Script = {
   pause: async () => {},
   shelve: async () => null,
   release: async () => ({ processesKilled: 4, problem: null }),
-  abortMany: async () => ({ rolloutIds: [] }),
+  abortMany: async () => ({ rolloutIds: [], unheld: [] }),
 };
 
 /** Throws a failure of the table as a stage would. */

@@ -261,6 +261,33 @@ test('a long pause gives the sandbox back; the attempt goes on in another, on an
   await keepHistory(service.client, 'shelved');
 });
 
+test('told to pause again while it gets its workspace back, a rollout does', async () => {
+  const { begun, end } = scriptEntries();
+  const filling = gate();
+  const filled = gate();
+  service.workers.script.shelve = async () => ({ file: '/store/workspace.tar', sha256: 'ab', bytes: 7 });
+  service.workers.script.init = async ({ shelf }) => {
+    if (!shelf) return placement;
+    filling.open();
+    await filled.passed;
+    return { ...placement, sandboxId: 'sandbox-2' };
+  };
+  await service.client.start({ ...input('unshelved'), pausedSandboxSeconds: 1 });
+  await begun(1);
+  await service.client.pause('unshelved');
+  while ((await service.client.status('unshelved')).host !== null);
+  await service.client.resume('unshelved');
+  await filling.passed;
+  const paused = service.client.pause('unshelved');
+  while (!(await service.client.status('unshelved')).pauseRequested);
+  filled.open();
+  assert.deepEqual([(await paused)?.stage, (await paused)?.host], ['paused', placement.host]);
+  await service.client.resume('unshelved');
+  await begun(2);
+  end();
+  assert.equal((await service.client.result('unshelved')).outcome, 'completed');
+});
+
 test('cancelled without its sandbox, a rollout has none to release', async () => {
   const { begun } = scriptEntries();
   const shelved = gate();

@@ -8,7 +8,7 @@ import { CANCEL_MANY_UPDATE } from '../../contracts/signals.ts';
 import { CANCEL_SWEEPER, type SweepReport } from '../../contracts/sweep.ts';
 import { registerSchedules } from '../../temporal-config/schedules.ts';
 import { gate, keepHistory } from './kept.ts';
-import { report, untilCancelled } from './scripted.ts';
+import { placement, report, untilCancelled } from './scripted.ts';
 import { scriptedService } from './scripted-service.ts';
 
 const folder = mkdtempSync(path.join(os.tmpdir(), 'sweep-'));
@@ -33,7 +33,7 @@ test('hosts stop what they hold, signals tell the rest, and the records are the 
   service.workers.script.abortMany = async ({ selection, reason }) => {
     assert.deepEqual([selection.rolloutIds, reason], [['on-host', 'queued', 'ended', 'unknown'], 'stale']);
     aborted.open();
-    return { rolloutIds: ['on-host'] };
+    return { rolloutIds: ['on-host'], unheld: [] };
   };
   await service.client.start(input('on-host'));
   await running.passed;
@@ -57,6 +57,57 @@ test('hosts stop what they hold, signals tell the rest, and the records are the 
   assert.ok((result.cancel?.ms ?? 0) >= 7, 'counted from the host’s word');
   await keepHistory(service.client, 'on-host');
   await keepHistory(service.client, CANCEL_SWEEPER);
+});
+
+test('one whose sandbox a host has killed while nobody held it is told by signal, whatever selected it', async () => {
+  service.workers.script.init = async () => placement;
+  const ran = gate();
+  service.workers.script.run = async () => {
+    ran.open();
+    return untilCancelled();
+  };
+  service.workers.script.abortMany = async () => ({ rolloutIds: [], unheld: ['paused-on-host'] });
+  await service.client.start(input('paused-on-host'));
+  await ran.passed;
+  const sweep = await service.client.temporal.workflow
+    .getHandle(CANCEL_SWEEPER)
+    .executeUpdate<SweepReport, [unknown]>(CANCEL_MANY_UPDATE, {
+      args: [{ selection: { belowVersion: 5 }, reason: 'stale', hosts: ['host-a'] }],
+    });
+  assert.deepEqual([sweep.aborted, sweep.signalled], [0, 1]);
+  assert.equal((await service.client.result('paused-on-host')).cancel?.reason, 'stale');
+});
+
+test('a policy version also selects those whose workspaces the store keeps, and no others', async () => {
+  service.workers.script.run = async ({ request }) => {
+    if (request.rolloutId === 'working') return untilCancelled();
+    while (!(await service.client.status(request.rolloutId)).pauseRequested);
+    return { ...report, ended: 'paused' };
+  };
+  service.workers.script.shelve = async ({ request }) => ({
+    ...{ file: '/store/workspace.tar', sha256: 'ab', bytes: 7 },
+    oldestVersion: request.rolloutId === 'shelved-old' ? 3 : 5,
+  });
+  service.workers.script.abortMany = async () => ({ rolloutIds: [], unheld: [] });
+  for (const id of ['shelved-old', 'shelved-new', 'working']) {
+    await service.client.start({ ...input(id, 'batch-5'), pausedSandboxSeconds: 1 });
+  }
+  for (const id of ['shelved-old', 'shelved-new']) {
+    await service.client.pause(id);
+    while ((await service.client.status(id)).host !== null);
+  }
+  const ended = service.client.result('shelved-old');
+  let signalled = 0; // visibility may take a moment
+  while (signalled === 0) {
+    signalled = (await service.client.cancelMany({ belowVersion: 5 }, 'stale')).signalled;
+  }
+  assert.equal(signalled, 1);
+  assert.equal((await ended).cancel?.reason, 'stale');
+  for (const id of ['shelved-new', 'working']) {
+    assert.equal((await service.client.status(id)).cancelRequested, null);
+    await service.client.cancel(id);
+    await service.client.result(id);
+  }
 });
 
 test('a batch is ended by its name, rollouts that are not listed yet included', async () => {

@@ -13,7 +13,7 @@ import type {
   SandboxInfo,
   WatchEvent,
 } from '../../contracts/sandbox.ts';
-import type { Selection } from '../../contracts/sweep.ts';
+import type { AbortedMany, Selection } from '../../contracts/sweep.ts';
 import { AUDIT_TIMES, Audit } from './audit.ts';
 import type { Backend } from './backends/backend.ts';
 import { makeBackend } from './backends/choose.ts';
@@ -215,15 +215,17 @@ export class SandboxHost {
     return [...this.byRollout.values()].filter(({ isDead }) => !isDead).length + this.beingMade;
   }
 
-  /** Stops all agents that are selected, and says whose they are; their holders do the rest. */
-  async abortMany(selection: Selection, reason: CancelReason): Promise<string[]> {
+  /** Stops all agents that are selected, and says whose they are; their holders, if they have any, do the rest. */
+  async abortMany(selection: Selection, reason: CancelReason): Promise<AbortedMany> {
     const chosen = [...this.byRollout.values()].filter((sandbox) => isSelected(selection, sandbox));
+    const answer: AbortedMany = { rolloutIds: [], unheld: [] };
     for (const [index, sandbox] of chosen.entries()) {
       // The first are told of and gone while the last are being killed.
       if (index > 0 && index % ABORTED_IN_ONE_TURN === 0) await nextTurn();
+      (sandbox.isHeld ? answer.rolloutIds : answer.unheld).push(sandbox.rolloutId);
       sandbox.abort(reason);
     }
-    return chosen.map(({ rolloutId }) => rolloutId);
+    return answer;
   }
 
   /** Ends all sandboxes. */

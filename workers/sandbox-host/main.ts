@@ -15,6 +15,9 @@ import { announceReady, runUntilStopped } from '../process.ts';
 import { lookUpIn } from './lookup.ts';
 import { startSandboxHost } from './server.ts';
 
+/** Milliseconds after which a host sees to it that its workflow is open. */
+const PRESENT_MS = 30_000;
+
 /** Entry of the sandbox host's process: its API on a Unix socket, and its control queue. */
 async function main(): Promise<void> {
   const config = loadConfig();
@@ -54,15 +57,25 @@ async function main(): Promise<void> {
     shutdownForceTime: '5s',
   });
   log.info({ host, backend: config.sandbox.backend, socket: server.socketPath }, 'sandbox host is up');
-  await temporal.workflow.start(HOST_WORKFLOW, {
-    workflowId: `host:${host}`,
-    taskQueue: WORKFLOW_QUEUE,
-    args: [{ host }],
-    workflowIdConflictPolicy: WorkflowIdConflictPolicy.USE_EXISTING,
-    staticSummary: `sandbox host ${host}`,
-  });
+  const present = (ifThereIsOne: WorkflowIdConflictPolicy) =>
+    temporal.workflow.start(HOST_WORKFLOW, {
+      workflowId: `host:${host}`,
+      taskQueue: WORKFLOW_QUEUE,
+      args: [{ host }],
+      workflowIdConflictPolicy: ifThereIsOne,
+      staticSummary: `sandbox host ${host}`,
+    });
+  // One of an earlier host that has taken its leave may be open still: it ends when a workflow worker looks at it.
+  await present(WorkflowIdConflictPolicy.TERMINATE_EXISTING);
+  // Somebody may end it by hand: without it no sweep would find this host.
+  const again = setInterval(() => {
+    present(WorkflowIdConflictPolicy.USE_EXISTING).catch((error: unknown) =>
+      log.warn({ problem: messageOf(error) }, 'the workflow of this host could not be looked after'),
+    );
+  }, PRESENT_MS);
   announceReady();
   await runUntilStopped([worker]);
+  clearInterval(again);
   await server.close();
   await sandboxes.close();
   await connection.close();

@@ -39,7 +39,7 @@ export function addRoutes(server: FastifyInstance, host: SandboxHost): void {
   );
   server.post('/v1/abort', async (request) => {
     const { selection, reason } = parse(AbortMany, request.body);
-    return { rolloutIds: await host.abortMany(selection, reason) };
+    return host.abortMany(selection, reason);
   });
   server.get('/v1/stats', async () => host.stats());
   server.delete('/v1/sandboxes/:id', (request) =>

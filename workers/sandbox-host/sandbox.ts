@@ -109,8 +109,13 @@ export class Sandbox {
     return this.parts.ledger.oldestVersion;
   }
 
+  /** Somebody waits to hear what becomes of it. */
+  get isHeld(): boolean {
+    return this.watchers.size > 0;
+  }
+
   get lastHeard(): number {
-    if (this.watchers.size > 0) this.heard = performance.now();
+    if (this.isHeld) this.heard = performance.now();
     return this.heard;
   }
 
@@ -300,6 +305,8 @@ export class Sandbox {
     this.stopPrograms();
     const closed = [...this.shells.values()];
     this.shells.clear();
+    // Where its holder goes on all the same, because a workspace could not be kept, shells say what they lost.
+    this.resumed ||= closed.length > 0;
     const { backend, handle } = this.parts;
     const count = backend.processes(handle).length;
     await Promise.all(closed.map((shell) => shell.close()));
