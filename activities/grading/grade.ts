@@ -40,6 +40,7 @@ export async function grade(input: GradeInput): Promise<Reward> {
       sandbox: (spec) => fresh.make(spec),
       each: (items, work, options) => fresh.each(items, work, options),
       python,
+      seconds,
       signal,
     }),
   );

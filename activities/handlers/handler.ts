@@ -79,6 +79,8 @@ export interface EvaluateContext<T> {
   ): Promise<R[]>;
   /** Warm Python programs, for what only Python has a library for. */
   readonly python: PythonPrograms;
+  /** How long this may take; what the policy made hang must be told from a grader that hangs by then. */
+  readonly seconds: number;
   readonly signal: AbortSignal;
 }
 

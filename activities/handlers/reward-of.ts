@@ -46,6 +46,7 @@ export async function rewardOf<T>(
       sandbox: given.sandbox ?? missing('a sandbox'),
       each: given.each ?? missing('sandboxes'),
       python: given.python ?? { ask: missing('Python') },
+      seconds: 60,
       signal: new AbortController().signal,
     }),
   );

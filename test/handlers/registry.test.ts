@@ -22,7 +22,7 @@ test('a handler of one’s own is loaded from its file and checks its tasks', as
   });
   assert.deepEqual(
     registry.list().map(({ name }) => name),
-    ['code', 'code-fraction', 'count-lines', 'math', 'math-plain'],
+    ['code', 'code-fraction', 'count-lines', 'math', 'math-plain', 'swe'],
   );
   const { data } = registry.open({ handler: 'count-lines', id: 'a', data: { text: 'x\n' } });
   assert.deepEqual(data, { text: 'x\n' });
@@ -89,6 +89,7 @@ test('GSM8K, MATH and AMC lines are maths tasks as they are; the gold answer is 
         sandbox,
         each: sandbox,
         python: programs,
+        seconds: 60,
         signal,
       }),
       {

@@ -27,7 +27,7 @@ print(json.dumps({'version': '%d.%d.%d' % sys.version_info[:3], 'prefix': sys.ba
 
 /** Loads the server, the kernel and the graders for real; the model's package is only looked at, since importing it needs others. */
 const VERIFY = `
-import importlib.util, json, pathlib, xllamacpp, ipykernel.kernelapp, jupyter_client, math_verify, pint
+import importlib.util, json, pathlib, xllamacpp, ipykernel.kernelapp, jupyter_client, math_verify, pint, pytest
 def inside(package, pattern):
     spec = importlib.util.find_spec(package)
     folders = spec.submodule_search_locations if spec else []

@@ -1,0 +1,151 @@
+import { randomBytes } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { RolloutError } from '../../../contracts/failures.ts';
+import type { Reward } from '../../../contracts/trajectory.ts';
+import type { BoundSandbox } from '../../sandbox/bound.ts';
+import { excludedFrom } from './protected.ts';
+import { passes, readReport, type Status, statusIn, type TestResult } from './report.ts';
+import { must, placeRepository, variablesOf } from './sandbox.ts';
+import type { Instance } from './task.ts';
+
+const LAUNCHER = readFileSync(new URL('./launcher.py', import.meta.url), 'utf8');
+const MOST_REPORT_BYTES = 64 * 1024 ** 2;
+const APPLY_MS = 60_000;
+const APPLY = ['git', 'apply', '--binary', '--whitespace=nowarn'];
+/** Git without any settings but its own. */
+const GIT_ALONE = {
+  GIT_CONFIG_NOSYSTEM: '1',
+  GIT_CONFIG_GLOBAL: '/dev/null',
+  GIT_CEILING_DIRECTORIES: '/workspace',
+};
+
+/** What running an instance's tests over a patch gave. */
+export interface Ran {
+  /** False: the patch does not apply. */
+  readonly applied: boolean;
+  readonly timedOut: boolean;
+  /** Every test that was run; undefined if the run left no report that can be believed. */
+  readonly results: readonly TestResult[] | undefined;
+}
+
+/**
+ * Runs an instance's own tests over a patch, in a fresh sandbox: the repository as it was, the task's tests, then of
+ * the patch what is no test and configures none. `seconds`: of the tests.
+ * @throws RolloutError GraderFailed if the task's tests do not apply or its Python has no pytest
+ */
+export async function runTests(
+  sandbox: BoundSandbox,
+  instance: Instance,
+  { patch, seconds }: { patch: Buffer; seconds: number },
+): Promise<Ran> {
+  const { environment } = instance;
+  const root = await placeRepository(sandbox, environment);
+  // Where the patch cannot reach, under a name that it cannot know.
+  const own = `${sandbox.workspace}/${randomBytes(8).toString('hex')}`;
+  await must(sandbox, 'GraderFailed', 'no folder for the grader', {
+    argv: ['mkdir', own],
+    timeoutMs: APPLY_MS,
+  });
+  await placeTests(sandbox, instance, root, own);
+  if (patch.length > 0) {
+    await sandbox.writeFile(`${own}/answer.patch`, patch);
+    const excluded = excludedFrom(instance).map((pattern) => `--exclude=${pattern}`);
+    const argv = [...APPLY, ...excluded, `${own}/answer.patch`];
+    const end = await sandbox.exec({ argv, cwd: root, environment: GIT_ALONE, timeoutMs: APPLY_MS });
+    if (end.exitCode !== 0) return { applied: false, timedOut: false, results: undefined };
+  }
+  const canary = await placeCanary(sandbox, instance, root);
+  await sandbox.writeFile(`${own}/launcher.py`, LAUNCHER);
+  const python = [environment.python, `${own}/launcher.py`];
+  const variables = variablesOf(environment);
+  await must(sandbox, 'GraderFailed', 'the tests cannot be run', {
+    argv: [...python, 'check'],
+    environment: variables,
+    timeoutMs: APPLY_MS,
+  });
+  const end = await sandbox.exec({
+    argv: [...python, `${own}/report.xml`, root, environment.python_path.join(':'), ...instance.testFiles],
+    cwd: root,
+    environment: variables,
+    timeoutMs: seconds * 1000,
+  });
+  const results = await readResults(sandbox, `${own}/report.xml`);
+  return { applied: true, timedOut: end.timedOut, results: results && withoutCanary(results, canary) };
+}
+
+/** @throws RolloutError GraderFailed: without its tests a task can grade nothing */
+async function placeTests(
+  sandbox: BoundSandbox,
+  { tests }: Instance,
+  root: string,
+  own: string,
+): Promise<void> {
+  if ('patch' in tests) {
+    await sandbox.writeFile(`${own}/tests.patch`, ended(tests.patch));
+    await must(sandbox, 'GraderFailed', "the task's test patch does not apply", {
+      argv: [...APPLY, `${own}/tests.patch`],
+      cwd: root,
+      environment: GIT_ALONE,
+      timeoutMs: APPLY_MS,
+    });
+    return;
+  }
+  for (const [file, content] of Object.entries(tests.files))
+    await sandbox.writeFile(`${root}/${file}`, content);
+}
+
+/**
+ * Adds a test that must fail to each test file. What makes every test pass, by patching the runner or writing a report
+ * of its own, makes it pass as well.
+ */
+async function placeCanary(sandbox: BoundSandbox, { testFiles }: Instance, root: string): Promise<string> {
+  const name = `test_${randomBytes(6).toString('hex')}`;
+  for (const file of testFiles) {
+    const source = await sandbox.readFile(`${root}/${file}`, MOST_REPORT_BYTES);
+    await sandbox.writeFile(`${root}/${file}`, `${source}\n\ndef ${name}():\n    assert 1 == 2\n`);
+  }
+  return name;
+}
+
+/** Undefined if a canary is not there, or did not fail. A file that cannot be imported has none, and no tests. */
+function withoutCanary(results: readonly TestResult[], canary: string): TestResult[] | undefined {
+  const canaries = results.filter(({ name }) => name === canary);
+  if (canaries.some(({ status }) => status !== 'FAILED')) return undefined;
+  const proven = new Set(canaries.map(({ place }) => place));
+  const rest = results.filter(({ name }) => name !== canary);
+  return rest.filter(({ place }) =>
+    [...proven].some((module) => place === module || place.startsWith(`${module}.`)),
+  );
+}
+
+async function readResults(sandbox: BoundSandbox, file: string): Promise<TestResult[] | undefined> {
+  try {
+    return readReport((await sandbox.readFile(file, MOST_REPORT_BYTES)).toString('utf8'));
+  } catch (error) {
+    // What was run kept it from being written: the sandbox says that there is no such file.
+    if (error instanceof RolloutError && error.type === 'HandlerFailed') return undefined;
+    throw error;
+  }
+}
+
+/** A patch whose last line has an end: editors and models leave it out. */
+export function ended(patch: string): string {
+  return patch === '' || patch.endsWith('\n') ? patch : `${patch}\n`;
+}
+
+/** 1 if every test is as it must be, else 0; the parts say how many of each kind are. */
+export function rewardOf({ expected }: Instance, { applied, timedOut, results }: Ran): Reward {
+  const flags = { applied: applied ? 1 : 0, timed_out: timedOut ? 1 : 0, report: results ? 1 : 0 };
+  const status = (id: string): Status | undefined => results && statusIn(results, id);
+  const share = (list: readonly string[], right: (id: string) => boolean) =>
+    list.length === 0 ? 1 : list.filter(right).length / list.length;
+  if ('statuses' in expected) {
+    const names = Object.keys(expected.statuses);
+    const as_expected = share(names, (id) => status(id) === expected.statuses[id]);
+    return { total: as_expected === 1 ? 1 : 0, parts: { ...flags, as_expected } };
+  }
+  const fail_to_pass = share(expected.failToPass, (id) => passes(status(id)));
+  const pass_to_pass = share(expected.passToPass, (id) => passes(status(id)));
+  const total = fail_to_pass === 1 && pass_to_pass === 1 && results ? 1 : 0;
+  return { total, parts: { ...flags, fail_to_pass, pass_to_pass } };
+}

@@ -1,0 +1,80 @@
+import { mkdirSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { RolloutError } from '../../../contracts/failures.ts';
+import type { ExecResult, SandboxSpec } from '../../../contracts/sandbox.ts';
+import type { BoundSandbox } from '../../sandbox/bound.ts';
+import type { Environment } from './task.ts';
+
+/** The repository's folder in the workspace. */
+export const REPOSITORY = 'repo';
+const [SOURCE, PACKAGES] = ['/opt/swe/repository', '/opt/swe/packages'];
+const COPY_MS = 120_000;
+const MB = 1024 ** 2;
+
+/** What an instance's sandbox shows, the agent's and the grader's: the repository as it was, and its packages. */
+export function sandboxOf({ image, repository, packages }: Environment): Partial<SandboxSpec> {
+  const limits = {
+    memoryBytes: 4096 * MB,
+    processes: 512,
+    cpuSeconds: 3600,
+    fileBytes: 1024 * MB,
+    diskBytes: 8192 * MB,
+    diskFiles: 500_000,
+    openFiles: 1024,
+    outputBytes: 1024 * MB,
+  };
+  if (image !== undefined) {
+    // Over the image's own: its history may hold the fix.
+    return { image, limits, binds: [{ source: emptyFolder(), target: `${repository}/.git` }] };
+  }
+  const binds = [{ source: repository, target: SOURCE }];
+  if (packages !== undefined) binds.push({ source: packages, target: PACKAGES });
+  return { limits, binds };
+}
+
+/** An empty folder of this host that everybody may look into. */
+function emptyFolder(): string {
+  const folder = path.join(os.tmpdir(), 'durable-rollouts-empty');
+  mkdirSync(folder, { recursive: true, mode: 0o755 });
+  return folder;
+}
+
+/** What instances' Python needs in its environment. */
+export function variablesOf({ image }: Environment): Record<string, string> {
+  return image === undefined
+    ? { PYTHONPATH: PACKAGES, PYTHONDONTWRITEBYTECODE: '1' }
+    : { PYTHONDONTWRITEBYTECODE: '1' };
+}
+
+/** Puts the repository, without any history, into the workspace. @throws RolloutError HandlerFailed */
+export async function placeRepository(
+  sandbox: BoundSandbox,
+  { image, repository }: Environment,
+): Promise<string> {
+  const source = image === undefined ? SOURCE : repository;
+  const target = `${sandbox.workspace}/${REPOSITORY}`;
+  const script = `
+set -eo pipefail
+mkdir -p "$2"
+tar -C "$1" --exclude=./.git --exclude='*/__pycache__' -cf - . | tar -C "$2" --no-same-owner -xf -
+chmod -R u+rwX "$2"`;
+  await must(sandbox, 'HandlerFailed', 'the repository could not be copied', {
+    argv: ['bash', '-c', script, 'place', source, target],
+    timeoutMs: COPY_MS,
+  });
+  return target;
+}
+
+/** Runs what has to succeed. @throws RolloutError of this type with what it said */
+export async function must(
+  sandbox: BoundSandbox,
+  type: 'HandlerFailed' | 'GraderFailed',
+  what: string,
+  request: Parameters<BoundSandbox['exec']>[0],
+): Promise<ExecResult> {
+  const end = await sandbox.exec(request);
+  if (end.exitCode === 0) return end;
+  const said = (end.stderr.text || end.stdout.text).trim().slice(-500);
+  throw new RolloutError(type, `${what}: ${end.timedOut ? 'it took too long' : said}`);
+}
