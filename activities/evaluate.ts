@@ -5,6 +5,7 @@ import type { RolloutResult } from '../contracts/result.ts';
 import type { ConcludeInput, EvaluateActivities, EvaluateInput } from '../contracts/stages.ts';
 import { atEdge } from './errors.ts';
 import { grade } from './grading/grade.ts';
+import { judgeOn, type LabelledServers } from './grading/judge-model.ts';
 import type { HandlerRegistry } from './handlers/registry.ts';
 import { withHeartbeat } from './heartbeat.ts';
 import type { SandboxClient } from './sandbox/client.ts';
@@ -16,6 +17,8 @@ export interface EvaluateDependencies {
   readonly handlers: HandlerRegistry;
   readonly store: TrajectoryStore;
   readonly sandboxes: SandboxClient;
+  /** Servers of judge models, where this worker knows any. */
+  readonly servers?: LabelledServers | undefined;
 }
 
 /** The evaluate stage: works from the store alone, so it runs on any machine. */
@@ -33,7 +36,7 @@ export function makeEvaluateActivities(dependencies: EvaluateDependencies): Eval
 }
 
 async function evaluate(
-  { handlers, store, sandboxes }: EvaluateDependencies,
+  { handlers, store, sandboxes, servers }: EvaluateDependencies,
   input: EvaluateInput,
   context: Context,
 ): Promise<RolloutResult> {
@@ -56,6 +59,7 @@ async function evaluate(
     ...{ handler, data, sandboxes, python: handlers.python },
     outcome: end.outcome,
     messages: messagesOf(records),
+    judge: servers && judgeOn(servers, request.rolloutId),
     owner: { rolloutId: request.rolloutId, workflowRunId, attempt },
     seconds: request.deadlines.evaluateSeconds,
     signal: context.cancellationSignal,

@@ -86,7 +86,12 @@ export async function makeWorkers(config: Config, roles: readonly Role[]): Promi
       ];
     },
     eval: async () => {
-      const { evaluate, conclude } = makeEvaluateActivities({ handlers, store, sandboxes });
+      const { evaluate, conclude } = makeEvaluateActivities({
+        handlers,
+        store,
+        sandboxes,
+        servers: pool?.view,
+      });
       return [
         await Worker.create({
           ...shared,

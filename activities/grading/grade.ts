@@ -3,7 +3,7 @@ import type { CreateSandbox } from '../../contracts/sandbox.ts';
 import type { ChatMessage, Reward } from '../../contracts/trajectory.ts';
 import { callHandler } from '../handlers/call.ts';
 import { checkedReward } from '../handlers/checked.ts';
-import type { AgentHandler } from '../handlers/handler.ts';
+import type { AgentHandler, Judge } from '../handlers/handler.ts';
 import type { SandboxClient } from '../sandbox/client.ts';
 import { GraderSandboxes } from '../sandbox/for-grader.ts';
 import type { PythonPrograms } from './python-pools.ts';
@@ -16,6 +16,7 @@ export interface GradeInput {
   readonly outcome: Readonly<Record<string, unknown>>;
   readonly messages: readonly ChatMessage[];
   readonly python: PythonPrograms;
+  readonly judge?: Judge | undefined;
   /** The host that fresh sandboxes come from, and whose they are. */
   readonly sandboxes: SandboxClient | (() => Promise<SandboxClient>);
   readonly owner: Pick<CreateSandbox, 'rolloutId' | 'workflowRunId' | 'attempt'>;
@@ -28,7 +29,7 @@ export interface GradeInput {
  * @throws RolloutError GraderFailed, StageDeadline, or the type that the grader gave
  */
 export async function grade(input: GradeInput): Promise<Reward> {
-  const { handler, data, outcome, messages, python, sandboxes, owner, seconds, signal } = input;
+  const { handler, data, outcome, messages, python, judge, sandboxes, owner, seconds, signal } = input;
   setMaxListeners(0, signal); // as many as calls of sandboxes are under way
   const fresh = new GraderSandboxes(sandboxes, owner, handler.sandbox?.(data) ?? {}, signal);
   const bounds = { signal, seconds, late: 'StageDeadline', thrown: 'GraderFailed' } as const;
@@ -40,6 +41,7 @@ export async function grade(input: GradeInput): Promise<Reward> {
       sandbox: (spec) => fresh.make(spec),
       each: (items, work, options) => fresh.each(items, work, options),
       python,
+      ...(judge && { judge }),
       seconds,
       signal,
     }),

@@ -57,6 +57,12 @@ export interface RecordedContext<T> {
   readonly messages: readonly ChatMessage[];
 }
 
+/** A model that decides what no program can. */
+export interface Judge {
+  /** Its whole reply. @throws RolloutError of what failed: never a verdict */
+  ask(messages: readonly ChatMessage[], signal: AbortSignal): Promise<string>;
+}
+
 /** What `evaluate` may use. The agent's sandbox is gone by then. */
 export interface EvaluateContext<T> {
   readonly task: T;
@@ -79,6 +85,8 @@ export interface EvaluateContext<T> {
   ): Promise<R[]>;
   /** Warm Python programs, for what only Python has a library for. */
   readonly python: PythonPrograms;
+  /** Absent where no judge model is configured. */
+  readonly judge?: Judge;
   /** How long this may take; what the policy made hang must be told from a grader that hangs by then. */
   readonly seconds: number;
   readonly signal: AbortSignal;

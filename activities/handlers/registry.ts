@@ -7,10 +7,18 @@ import { PythonPools, type PythonPrograms } from '../grading/python-pools.ts';
 import { code, codeFraction } from './code/code.ts';
 import type { AgentHandler } from './handler.ts';
 import { math, mathPlain } from './math/math.ts';
+import { stem } from './stem/stem.ts';
 import { swe } from './swe/swe.ts';
 
 /** The handlers that come with the project. */
-export const BUILT_IN: readonly AgentHandler[] = [math, mathPlain, code, codeFraction, swe] as AgentHandler[];
+export const BUILT_IN: readonly AgentHandler[] = [
+  math,
+  mathPlain,
+  code,
+  codeFraction,
+  stem,
+  swe,
+] as AgentHandler[];
 
 /** Where there is none: only handlers that ask it notice. */
 const NO_PYTHON: PythonPrograms = {

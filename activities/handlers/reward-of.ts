@@ -31,7 +31,7 @@ export async function rewardOf<T>(
   handler: AgentHandler<T>,
   data: unknown,
   response: string,
-  given: Partial<Pick<EvaluateContext<T>, 'sandbox' | 'each' | 'python'>> = {},
+  given: Partial<Pick<EvaluateContext<T>, 'sandbox' | 'each' | 'python' | 'judge'>> = {},
 ): Promise<Reward> {
   const task = handler.schema.parse(data);
   const { outcome, messages } = await recordedOutcome(handler as AgentHandler, task, response);
@@ -46,6 +46,7 @@ export async function rewardOf<T>(
       sandbox: given.sandbox ?? missing('a sandbox'),
       each: given.each ?? missing('sandboxes'),
       python: given.python ?? { ask: missing('Python') },
+      ...(given.judge && { judge: given.judge }),
       seconds: 60,
       signal: new AbortController().signal,
     }),

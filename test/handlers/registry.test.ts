@@ -22,7 +22,7 @@ test('a handler of one’s own is loaded from its file and checks its tasks', as
   });
   assert.deepEqual(
     registry.list().map(({ name }) => name),
-    ['code', 'code-fraction', 'count-lines', 'math', 'math-plain', 'swe'],
+    ['code', 'code-fraction', 'count-lines', 'math', 'math-plain', 'stem', 'swe'],
   );
   const { data } = registry.open({ handler: 'count-lines', id: 'a', data: { text: 'x\n' } });
   assert.deepEqual(data, { text: 'x\n' });

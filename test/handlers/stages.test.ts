@@ -21,10 +21,8 @@ const bash = (command: string) => block('bash', command);
 
 /** Looks for a text that only the grader may have, wherever the agent can look; the command itself does not hold it. */
 const search = (marker: string) =>
-  bash(
-    `grep -rslF --exclude-dir=lib -e '${marker.slice(0, 6)}''${marker.slice(6)}' /workspace /opt /tmp /etc /home /root /var /run/rollout ` +
-      `/proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null; git -C repo log --all --oneline 2>/dev/null | wc -l; echo searched`,
-  );
+  `grep -rslF --exclude-dir=lib -e '${marker.slice(0, 3)}''${marker.slice(3)}' /workspace /opt /tmp /etc /home /root /var ` +
+  `/run/rollout /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null; git -C repo log --all --oneline 2>/dev/null | wc -l; echo searched`;
 
 /** One rollout by recorded replies through the three stages, in real sandboxes. */
 async function rollOut(t: TestContext, handler: string, data: Record<string, unknown>, replies: string[]) {
@@ -33,7 +31,11 @@ async function rollOut(t: TestContext, handler: string, data: Record<string, unk
   t.after(() => rm(folder, { recursive: true }));
   const store = new TrajectoryStore(folder);
   const policies = { open: async () => ({ ...letterPolicy({ replies }), close: () => {} }) };
-  const request = RolloutRequest.parse({ rolloutId: `${handler}:1`, task: { handler, id: 'one', data } });
+  const request = RolloutRequest.parse({
+    rolloutId: `${handler}:1`,
+    task: { handler, id: 'one', data },
+    sampling: { maxTokensPerTurn: 2000 },
+  });
   const workflowExecution = { workflowId: request.rolloutId, runId: 'run-1' };
   const env = new MockActivityEnvironment({ heartbeatTimeoutMs: 30_000, workflowExecution });
   const inActivity = <R>(work: () => Promise<R>) => env.run(work) as Promise<R>;
@@ -80,6 +82,27 @@ test('an agent solves a task of each kind with its tools, and finds nothing of i
       '0\nsearched',
     ],
     [
+      'stem',
+      {
+        question: 'How much are the Zyx and the Abc constant together?',
+        answer: '42.75 m',
+        documents: [
+          {
+            title: 'Constants',
+            text: `${'Nothing of note.\n\n'.repeat(80)}The Zyx constant is 17.25 metres.`,
+          },
+          { title: 'Others', text: 'Abc: 25.5 m' },
+        ],
+      },
+      '42.75 m',
+      [
+        block('search', 'the zyx constants?'),
+        block('search', 'abc "'),
+        'Together \\boxed{4275\\,\\text{cm}}.',
+      ],
+      '0\nsearched',
+    ],
+    [
       'swe',
       await sweTask(folder),
       'hidden_marker',
@@ -91,8 +114,21 @@ test('an agent solves a task of each kind with its tools, and finds nothing of i
     ],
   ];
   for (const [handler, data, marker, replies, found] of kinds) {
-    const { result, said } = await rollOut(t, handler, data, [search(marker), ...replies]);
-    assert.equal(said.find((text) => text.includes('searched'))?.trim(), found, handler);
+    const command = search(marker);
+    const first =
+      handler === 'stem'
+        ? block('python', `import subprocess\nprint(subprocess.getoutput(${JSON.stringify(command)}))`)
+        : bash(command);
+    const { result, said } = await rollOut(t, handler, data, [first, ...replies]);
+    assert.equal(
+      said.find((text) => text.includes('searched'))?.trim(),
+      found,
+      JSON.stringify([handler, said]),
+    );
+    if (handler === 'stem') {
+      assert.match(said.at(-2) ?? '', /^\[1\] Constants\nNothing[\s\S]*Zyx constant is 17\.25/);
+      assert.equal(said.at(-1), '[1] Others\nAbc: 25.5 m');
+    }
     assert.equal(result.reward?.total, 1, `${handler}: ${JSON.stringify([result.reward, said])}`);
   }
 });
