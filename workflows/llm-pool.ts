@@ -44,7 +44,7 @@ import * as state from './pool-state.ts';
 import { PoolWorkers } from './pool-workers.ts';
 
 /** Updates after which the workflow goes on under a new history. */
-const MOST_UPDATES = 100;
+const MOST_UPDATES = 50;
 
 type InPlace = Extract<SwapWeights, { folder: string }>;
 type BlueGreen = Extract<SwapWeights, { servers: unknown }>;

@@ -40,6 +40,10 @@ export class VersionedServer {
   open = 0;
   /** Loading fails with these words. */
   broken: string | undefined;
+  /** What it calls its model. */
+  model = 'versioned';
+  /** Its tokenizer is another than the folder's. */
+  encodesOtherwise = false;
   version: number;
   readonly #world: World;
   readonly #digits: number[];
@@ -47,6 +51,7 @@ export class VersionedServer {
   readonly #tail: number[];
   readonly #done: number[];
   readonly #close: number;
+  readonly #opening: number[];
   readonly #probes: Map<string, number[]>;
   readonly #server: http.Server;
   #name: string;
@@ -62,6 +67,7 @@ export class VersionedServer {
     this.#tail = parts.tail;
     this.#done = parts.done;
     this.#close = parts.close;
+    this.#opening = parts.opening;
     this.#probes = parts.probes;
     this.#server = http.createServer((request, response) => void this.#answer(request, response));
   }
@@ -91,9 +97,9 @@ export class VersionedServer {
       case '/inference/v1/generate':
         return this.#generate(body, response);
       case '/tokenize':
-        return void say({ tokens: this.#probes.get(body.prompt) ?? [] });
+        return void say({ tokens: this.encodesOtherwise ? [7] : (this.#probes.get(body.prompt) ?? []) });
       case '/v1/models':
-        return void say({ object: 'list', data: [{ id: 'versioned', max_model_len: 100_000 }] });
+        return void say({ object: 'list', data: [{ id: this.model, max_model_len: 100_000 }] });
       case '/weight_info':
         return void say({ weight_version: this.#name });
       case '/pause?mode=abort':
@@ -170,8 +176,8 @@ export class VersionedServer {
 
   /** What the turn has so far: all after the last generation prompt, `<|im_start|>assistant\n`. */
   #saidIn(prompt: readonly number[]): number[] {
-    const opening = prompt.lastIndexOf(1);
-    return prompt.slice(opening + 3);
+    const [first, ...rest] = this.#opening;
+    return prompt.slice(prompt.lastIndexOf(first as number) + 1 + rest.length);
   }
 
   /** The token after these: a shell's block whose comment is of digits of the version, or the last word. */
@@ -192,6 +198,7 @@ interface Parts {
   readonly tail: number[];
   readonly done: number[];
   readonly close: number;
+  readonly opening: number[];
   readonly probes: Map<string, number[]>;
 }
 
@@ -208,6 +215,7 @@ async function partsOf({ codec }: TokenizerFolder): Promise<Parts> {
     tail: await plain('\ntrue\n```'),
     done: await plain('Done'),
     close: (await special('<|im_end|>'))[0] as number,
+    opening: await special('<|im_start|>assistant\n'),
     probes,
   };
 }

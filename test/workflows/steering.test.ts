@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Context } from '@temporalio/activity';
 import { ApplicationFailure } from '@temporalio/common';
-import { PAUSE, RESUME, STAGE_STARTED_SIGNAL } from '../../contracts/signals.ts';
+import { PAUSE, RESUME, STAGE_STARTED_SIGNAL, STAGE_WAITS_SIGNAL } from '../../contracts/signals.ts';
 import type { RunInput, RunReport } from '../../contracts/stages.ts';
 import { gate, keepHistory } from './kept.ts';
 import { placement, report, usual } from './scripted.ts';
@@ -143,6 +143,33 @@ test('the run deadline counts from the word of the worker, stops the agent, and 
   assert.deepEqual(service.workers.calls, ['init', 'run', 'abort', 'evaluate']);
   assert.equal(entries.length, 1);
   await keepHistory(service.client, 'run-deadline');
+});
+
+test('the clock stands while the agent waits for an LLM server, as its worker says', async () => {
+  const { begun, end } = scriptEntries();
+  let counted: number | undefined;
+  service.workers.script.evaluate = async (given) => {
+    counted = given.record.runMs;
+    return usual.evaluate(given);
+  };
+  await service.client.start({ ...input('waits'), deadlines: { runSeconds: 3600 } });
+  await begun(1);
+  const say = (signal: string, elapsedMs: number, entry = 1) =>
+    handleOf('waits').signal(signal, { attempt: 1, entry, elapsedMs });
+  const activeMs = async () => (await service.client.status('waits')).activeMs;
+  await say(STAGE_STARTED_SIGNAL, 1_000_000);
+  await say(STAGE_WAITS_SIGNAL, 7, 2); // of an entry that is not there
+  assert.ok((await activeMs()) >= 1_000_000);
+  await say(STAGE_WAITS_SIGNAL, 500_000);
+  await say(STAGE_WAITS_SIGNAL, 9_000);
+  assert.equal(await activeMs(), 500_000, 'as the worker has measured, and only once');
+  await say(STAGE_STARTED_SIGNAL, 2_000);
+  assert.ok((await activeMs()) >= 502_000);
+  await say(STAGE_WAITS_SIGNAL, 100_000);
+  end({ ...report, ms: 620_000 });
+  assert.equal((await service.client.result('waits')).outcome, 'completed');
+  assert.equal(counted, 620_000, 'the whole entry, waiting left out');
+  await keepHistory(service.client, 'waits');
 });
 
 test('the clock of a lost worker stops at its last heartbeat', async () => {
