@@ -1,6 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { Context } from '@temporalio/activity';
 import { type Client, WorkflowNotFoundError } from '@temporalio/client';
+import { messageOf } from '../contracts/failures.ts';
 import { visibilityQuery } from '../contracts/filter.ts';
 import { CANCEL_SIGNAL, type CancelSignal } from '../contracts/signals.ts';
 import type { SignalRestInput, SweepActivities } from '../contracts/sweep.ts';
@@ -88,13 +89,28 @@ async function recordClosed(store: TrajectoryStore): Promise<{ recorded: number 
   })) {
     context.heartbeat({ recorded });
     const { workflowId, status } = execution;
-    if (await store.getTerminal(workflowId)) continue;
-    // Started again under the same id, it is not at its end.
-    if ((await context.client.workflow.getHandle(workflowId).describe()).status.name === 'RUNNING') continue;
-    const message = `closed from outside: ${status.name.toLowerCase()}`;
-    const { result } = await closedRollout(context.client, workflowId, message);
-    await store.putTerminal(result);
-    recorded++;
+    try {
+      if (await recordOne(context.client, store, workflowId, status.name)) recorded++;
+    } catch (error) {
+      // One that was started past the client, with who knows what for a request, keeps none of the others back; the
+      // schedule comes again.
+      context.log.warn('no record could be kept', { rollout: workflowId, problem: messageOf(error) });
+    }
   }
   return { recorded };
+}
+
+/** False if there is a record, or nothing to be recorded yet. */
+async function recordOne(
+  client: Client,
+  store: TrajectoryStore,
+  rolloutId: string,
+  status: string,
+): Promise<boolean> {
+  if (await store.getTerminal(rolloutId)) return false;
+  // Started again under the same id, it is not at its end.
+  if ((await client.workflow.getHandle(rolloutId).describe()).status.name === 'RUNNING') return false;
+  const message = `closed from outside: ${status.toLowerCase()}`;
+  await store.putTerminal((await closedRollout(client, rolloutId, message)).result);
+  return true;
 }

@@ -143,10 +143,19 @@ export class RolloutClient {
     }
   }
 
-  /** Asks a rollout to end; returns when Temporal has the request. Harmless on one that has ended. */
-  async cancel(rolloutId: string, reason: CancelReason = 'user'): Promise<void> {
+  /**
+   * Asks a rollout to end; returns when Temporal has the request. Harmless on one that has ended: false.
+   * @throws if there is no such rollout.
+   */
+  async cancel(rolloutId: string, reason: CancelReason = 'user'): Promise<boolean> {
     const signal: CancelSignal = { reason };
-    await this.temporal.workflow.getHandle(rolloutId).signal(CANCEL_SIGNAL, signal);
+    try {
+      await this.temporal.workflow.getHandle(rolloutId).signal(CANCEL_SIGNAL, signal);
+      return true;
+    } catch (error) {
+      if (error instanceof WorkflowNotFoundError && !(await this.isOpen(rolloutId))) return false;
+      throw error;
+    }
   }
 
   /**

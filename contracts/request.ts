@@ -50,28 +50,40 @@ export type Limits = z.infer<typeof Limits>;
 
 /** 23 days: a process's timers take no more than 2^31 ms. */
 const MOST_SECONDS = 2_000_000;
+/** What a workflow's timers count in. A smaller number is written with an exponent, which they cannot read. */
+const LEAST_SECONDS = 0.001;
 
 /** Finite by default, in seconds. `run` counts active time: no queue, no pause, no lost worker. */
 export const Deadlines = z.object({
-  initSeconds: z.number().gt(0).max(MOST_SECONDS).default(300).describe('Seconds that init may take.'),
+  initSeconds: z
+    .number()
+    .min(LEAST_SECONDS)
+    .max(MOST_SECONDS)
+    .default(300)
+    .describe('Seconds that init may take.'),
   runSeconds: z
     .number()
-    .gt(0)
+    .min(LEAST_SECONDS)
     .max(MOST_SECONDS)
     .default(600)
     .describe(
       'Seconds that the agent may work, pauses not counted; then it is stopped, and what exists is graded.',
     ),
-  evaluateSeconds: z.number().gt(0).max(MOST_SECONDS).default(60).describe('Seconds that grading may take.'),
+  evaluateSeconds: z
+    .number()
+    .min(LEAST_SECONDS)
+    .max(MOST_SECONDS)
+    .default(60)
+    .describe('Seconds that grading may take.'),
   queueSeconds: z
     .number()
-    .gt(0)
+    .min(LEAST_SECONDS)
     .max(MOST_SECONDS)
     .default(86_400)
     .describe('Seconds that init and evaluate may wait in their queue before the rollout fails.'),
   totalSeconds: z
     .number()
-    .gt(0)
+    .min(LEAST_SECONDS)
     .max(MOST_SECONDS)
     .default(604_800)
     .describe('Seconds from the start, pauses and queues included, after which the rollout is cancelled.'),

@@ -27,10 +27,9 @@ export async function cancelCommand(
   const client = await RolloutClient.connect(config);
   try {
     if (rolloutIds?.length === 1 && belowVersion === undefined && Object.keys(many).length === 0) {
-      return await eachOf(rolloutIds, output, async (id) => {
-        await client.cancel(id, reason);
-        return `told to end (${reason})`;
-      });
+      return await eachOf(rolloutIds, output, async (id) =>
+        (await client.cancel(id, reason)) ? `told to end (${reason})` : 'has ended',
+      );
     }
     const selection: Selection = {
       ...many,
@@ -122,9 +121,11 @@ async function eachOf(
     said[id] = end.status === 'fulfilled' ? end.value : messageOf(end.reason);
   }
   output.result({ asked: ids.length - problems, problems, rollouts: said }, () =>
-    Object.entries(said)
-      .map(([id, what]) => `${id}: ${what}`)
-      .join('\n'),
+    ids.length === 0
+      ? 'no open rollout is in it'
+      : Object.entries(said)
+          .map(([id, what]) => `${id}: ${what}`)
+          .join('\n'),
   );
   return problems === 0 ? 0 : 1;
 }

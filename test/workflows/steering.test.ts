@@ -78,6 +78,8 @@ test('a paused rollout holds no slot, and goes on in the same sandbox with the t
   );
   assert.ok((result.timings.pausedMs ?? 0) > 0);
   assert.equal(await service.client.pause('pause-run'), null, 'one that has ended says so');
+  assert.equal(await service.client.cancel('pause-run'), false, 'to cancel it is harmless');
+  await assert.rejects(service.client.cancel('nobody'), /not found/);
   assert.equal(await service.client.resume('pause-run'), null);
   await keepHistory(service.client, 'pause-run');
 });
@@ -251,6 +253,7 @@ test('no deadline or limit can be nothing or less', async () => {
   for (const [field, value] of [
     ['deadlines.totalSeconds', { deadlines: { totalSeconds: 0 } }],
     ['deadlines.runSeconds', { deadlines: { runSeconds: -1 } }],
+    ['deadlines.totalSeconds', { deadlines: { totalSeconds: 1e-9 } }],
     ['limits.maxTurns', { limits: { maxTurns: -1 } }],
   ] as const) {
     await assert.rejects(service.client.start({ ...input('nothing'), ...value }), (error: Error) =>

@@ -4,7 +4,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { after, test } from 'node:test';
 import { TrajectoryStore } from '../../activities/trajectory/store.ts';
-import { CANCEL_MANY_UPDATE } from '../../contracts/signals.ts';
+import { CANCEL_MANY_UPDATE, ROLLOUT_WORKFLOW } from '../../contracts/signals.ts';
 import { CANCEL_SWEEPER, type SweepReport } from '../../contracts/sweep.ts';
 import { registerSchedules } from '../../temporal-config/schedules.ts';
 import { gate, keepHistory } from './kept.ts';
@@ -170,6 +170,9 @@ test('what was terminated from outside gets its one record, by the schedule', as
   await service.client.start(input('terminated'));
   await begun.passed;
   await service.client.temporal.workflow.getHandle('terminated').terminate('by hand');
+  // Newer, so looked at before: its request is none.
+  const other = { workflowId: 'no-request', taskQueue: 'nobody', args: [{}] };
+  await (await service.client.temporal.workflow.start(ROLLOUT_WORKFLOW, other)).terminate('by hand');
   await registerSchedules(service.client.temporal);
   await registerSchedules(service.client.temporal); // again is harmless
   const schedule = service.client.temporal.schedule.getHandle('rollouts-closed-sweep');
