@@ -2,6 +2,8 @@ import { parseArgs } from 'node:util';
 import { benchBalance } from './balance.ts';
 import { benchBash } from './bash.ts';
 import { benchCancel } from './cancel.ts';
+import { benchConversation } from './conversation.ts';
+import { benchLatency } from './latency.ts';
 import { benchOverhead } from './overhead.ts';
 import { benchSandbox } from './sandbox.ts';
 
@@ -29,6 +31,8 @@ const BENCHES: Record<string, (options: BenchOptions) => Promise<BenchResult>> =
   balance: benchBalance,
   bash: benchBash,
   cancel: benchCancel,
+  conversation: benchConversation,
+  latency: benchLatency,
   overhead: benchOverhead,
   sandbox: benchSandbox,
 };

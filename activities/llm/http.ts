@@ -11,6 +11,10 @@ export interface HttpTimeouts {
   readonly idleMs: number;
 }
 
+const IDLE_CONNECTION_MS = 1_000;
+/** How long a server may take to end its answer after the last event of interest. */
+const LAST_MS = 100;
+
 export const DEFAULT_TIMEOUTS: HttpTimeouts = { connectMs: 10_000, firstByteMs: 60_000, idleMs: 60_000 };
 
 /**
@@ -32,9 +36,11 @@ export class LlmHttp {
     this.url = url.replace(/\/+$/, '');
     this.#timeouts = { ...DEFAULT_TIMEOUTS, ...timeouts };
     this.#agent = new Agent({
-      // One connection per request: llama.cpp closes idle ones after 5 s, and a request that meets the closing
-      // fails as if the server had died. Opening one takes a fraction of a millisecond beside a turn's seconds.
-      pipelining: 0,
+      // The next turn often comes at once, and opening a connection takes longer than all else that a request costs
+      // here. llama.cpp and uvicorn close idle ones after 5 s, and a request that meets the closing fails as if the
+      // server had died: ours are closed long before.
+      keepAliveTimeout: IDLE_CONNECTION_MS,
+      keepAliveMaxTimeout: IDLE_CONNECTION_MS,
       connect: { timeout: this.#timeouts.connectMs },
       // Streams are timed by their tokens: a server's keep-alive comments are no progress.
       bodyTimeout: 0,
@@ -81,6 +87,7 @@ export class LlmHttp {
     shared(signal).addEventListener('abort', abort, { once: true });
     let timer: NodeJS.Timeout | undefined;
     const { firstByteMs, idleMs } = this.#timeouts;
+    let rest: Dispatcher.ResponseData['body'] | undefined;
     const leaveAfter = (ms: number) => {
       const what = `${this.url}${path} sent no token for ${ms} ms`;
       clearTimeout(timer);
@@ -97,7 +104,8 @@ export class LlmHttp {
       // Some servers begin their answer at once and let the request wait its turn then.
       leaveAfter(firstByteMs);
       let begun = false;
-      for await (const line of lines(response.body)) {
+      rest = response.body;
+      for await (const line of lines(rest.iterator({ destroyOnReturn: false }))) {
         if (!line.startsWith('data:')) {
           if (line.startsWith('error:')) yield { error: parseJson(`${this.url}${path}`, line.slice(6)) };
           continue;
@@ -114,7 +122,8 @@ export class LlmHttp {
     } finally {
       clearTimeout(timer);
       signal.removeEventListener('abort', abort);
-      idle.abort();
+      if (signal.aborted || idle.signal.aborted || !rest) idle.abort();
+      else leave(rest);
     }
   }
 
@@ -189,6 +198,18 @@ function parseJson(where: string, text: string): unknown {
     const message = `${where} answered something that is no JSON: ${text.slice(0, 200)}`;
     throw new RolloutError('LlmInvalidAnswer', message, { cause: error });
   }
+}
+
+/**
+ * Takes in what little may follow the last event of interest (usage, `[DONE]`), so that its connection can carry the
+ * next request; a server that has more to say than that is left.
+ */
+function leave(body: Dispatcher.ResponseData['body']): void {
+  if (body.closed) return;
+  const timer = setTimeout(() => body.destroy(), LAST_MS);
+  body.once('close', () => clearTimeout(timer));
+  body.on('error', () => {}); // nobody waits for it any more
+  body.resume();
 }
 
 async function* lines(body: AsyncIterable<Uint8Array>): AsyncGenerator<string> {

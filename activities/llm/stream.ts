@@ -21,7 +21,7 @@ export async function followStream(request: StreamRequest): Promise<FinishReason
   const { http, path, body, signal, collector } = request;
   try {
     for await (const event of http.events(path, body, signal)) {
-      const failed = ErrorEvent.safeParse(event).data;
+      const failed = hasError(event) ? ErrorEvent.safeParse(event).data : undefined;
       if (failed) refuse(`${http.url}${path}`, failed.error.code, failed.error.message);
       const finish = request.take(event);
       if (finish) return finish;
@@ -32,4 +32,9 @@ export async function followStream(request: StreamRequest): Promise<FinishReason
     return 'abort';
   }
   throw collector.cut();
+}
+
+/** Few events have one, and each token is an event. */
+function hasError(event: unknown): boolean {
+  return typeof event === 'object' && event !== null && 'error' in event;
 }
