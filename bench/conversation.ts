@@ -4,11 +4,11 @@ import { Agent } from '../activities/agent/agent.ts';
 import { LedgerWriter } from '../activities/agent/ledger-writer.ts';
 import { fenced } from '../activities/agent/parsers/fenced.ts';
 import { StopSwitch } from '../activities/agent/stop.ts';
-import { LlmServers } from '../activities/llm/servers.ts';
+import type { PoolView } from '../activities/llm/pool-view.ts';
 import { bash } from '../activities/tools/bash.ts';
 import type { LedgerRecord } from '../contracts/ledger.ts';
 import { Limits, Sampling } from '../contracts/request.ts';
-import { tokenizerFolder } from '../test/support/tokenizer-folders.ts';
+import { viewOf } from '../test/support/pool.ts';
 import { type BenchHost, residentMib, startBenchHost } from './host.ts';
 import type { BenchOptions, BenchResult } from './main.ts';
 import { percentile, rounded } from './measure.ts';
@@ -22,6 +22,7 @@ const LATE = 50;
 const ANSWER = `I look at the next part of the file.${' So far so good.'.repeat(8)}\n\`\`\`bash\ncat part\n\`\`\``;
 const RESULT = 'The quick brown fox jumps over the lazy dog again. '.repeat(52);
 const CONVERSATIONS = 10;
+const WARM_UP = 2;
 
 const NEVER = new AbortController().signal;
 
@@ -30,9 +31,8 @@ const NEVER = new AbortController().signal;
  * parsing, sending all ids, and two records on disk through a sandbox host. And what an open rollout takes in memory.
  */
 export async function benchConversation({ n, say }: BenchOptions): Promise<BenchResult> {
-  const tokenizer = await tokenizerFolder('qwen3', '');
-  const server = await startTokenServer({ tokenizer, answer: ANSWER, firstMs: 0, tokenMs: 0 });
-  const servers = new LlmServers([{ url: server.url, dialect: 'vllm', policyVersion: 0, tokenizer }]);
+  const server = await startTokenServer({ answer: ANSWER, firstMs: 0, tokenMs: 0 });
+  const servers = viewOf([server.entry]);
   const host = await startBenchHost('bubblewrap');
   const conversations = n ?? CONVERSATIONS;
   try {
@@ -40,20 +40,20 @@ export async function benchConversation({ n, say }: BenchOptions): Promise<Bench
     let tokens = 0;
     const kept: Agent[] = [];
     let before = 0;
-    for (let each = 0; each <= conversations; each++) {
+    for (let each = 1; each <= WARM_UP + conversations; each++) {
       const known = (await server.times()).length;
       const { agent, began, length } = await converse(servers, host, each);
       const served = (await server.times()).slice(known).map(([, ms]) => ms);
       tokens = length;
-      // The first one warms up.
-      if (each === 0) {
-        before = memory();
+      // The first ones warm up.
+      if (each <= WARM_UP) {
+        before = await memory();
         continue;
       }
       kept.push(agent);
       beside.push(served.map((ms, turn) => (began[turn + 1] ?? Number.NaN) - (began[turn] as number) - ms));
     }
-    const bytes = (memory() - before) / kept.length;
+    const bytes = ((await memory()) - before) / kept.length;
     const at = (turn: number) => beside.map((turns) => turns[turn - 1] as number);
     const [early, late] = [percentile(at(EARLY), 50), percentile(at(LATE), 50)];
     say(`${tokens} tokens: turn ${EARLY} ${early} ms, turn ${LATE} ${late} ms beside the server`);
@@ -78,7 +78,7 @@ export async function benchConversation({ n, say }: BenchOptions): Promise<Bench
 }
 
 /** One conversation of an agent of its own; when each turn began. */
-async function converse(servers: LlmServers, { client }: BenchHost, each: number) {
+async function converse(servers: PoolView, { client }: BenchHost, each: number) {
   const rolloutId = `bench-conversation-${each}`;
   const { sandboxId, fence } = await client.create({
     ...{ rolloutId, workflowRunId: 'bench', attempt: 1 },
@@ -119,9 +119,14 @@ async function converse(servers: LlmServers, { client }: BenchHost, each: number
 }
 
 /** Bytes in use after a collection. */
-function memory(): number {
+async function memory(): Promise<number> {
   setFlagsFromString('--expose-gc');
-  runInNewContext('gc')();
+  const collect = runInNewContext('gc');
+  // What a first one only marks, and what waits for a turn of the event loop.
+  for (let round = 0; round < 3; round++) {
+    collect();
+    await new Promise((resolve) => setImmediate(resolve));
+  }
   const { heapUsed, external } = process.memoryUsage();
   return heapUsed + external;
 }

@@ -1,7 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { Agent, request } from 'undici';
-import { LlmServers } from '../activities/llm/servers.ts';
-import { tokenizerFolder } from '../test/support/tokenizer-folders.ts';
+import { viewOf } from '../test/support/pool.ts';
 import type { BenchOptions, BenchResult } from './main.ts';
 import { percentile, rounded } from './measure.ts';
 import { startTokenServer } from './token-server.ts';
@@ -23,9 +22,8 @@ const NEVER = new AbortController().signal;
  * which it measures itself.
  */
 export async function benchLatency({ n, say }: BenchOptions): Promise<BenchResult> {
-  const tokenizer = await tokenizerFolder('qwen3', '');
-  const server = await startTokenServer({ ...SERVER, tokenizer });
-  const servers = new LlmServers([{ url: server.url, dialect: 'vllm', policyVersion: 0, tokenizer }]);
+  const server = await startTokenServer(SERVER);
+  const servers = viewOf([server.entry]);
   const agent = new Agent({ connections: CONCURRENT });
   const rounds = n ?? ROUNDS;
   const promptIds = Array.from({ length: PROMPT_TOKENS }, (_, at) => 1_000 + at);
@@ -43,7 +41,7 @@ export async function benchLatency({ n, say }: BenchOptions): Promise<BenchResul
           sampling_params: {},
         });
         const options = { method: 'POST', body, dispatcher: agent } as const;
-        const answer = await request(`${server.url}/inference/v1/generate`, options);
+        const answer = await request(`${server.entry.url}/inference/v1/generate`, options);
         for await (const _ of answer.body);
       },
       ours: async (at: number, ids: number[]) => {

@@ -1,15 +1,18 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { readTokenizerFolder } from '../activities/llm/tokenizer-folder.ts';
 import { PROJECT_ROOT } from '../config/tools.ts';
+import type { LlmServer } from '../contracts/llm.ts';
+import { tokenizerFolder } from '../test/support/tokenizer-folders.ts';
 
 /** How the server answers. */
 export interface TokenServerOptions {
-  /** Folder of the tokenizer that it says it has. */
-  readonly tokenizer: string;
   /** What it says, turn after turn. */
   readonly answer: string;
   /** Milliseconds from a request to its first token, and between two. */
@@ -19,7 +22,8 @@ export interface TokenServerOptions {
 
 /** A running one. */
 export interface TokenServer {
-  readonly url: string;
+  /** As a pool is told of it, with the folder of SmolLM2's tokenizer. */
+  readonly entry: LlmServer & { readonly tokenizer: string };
   /**
    * Requests so far: the first token of the prompt, and milliseconds from the arrival of its head to the end of
    * the answer: what sending the prompt takes is in it.
@@ -33,22 +37,26 @@ export interface TokenServer {
  * recorded): it takes no time but what it is told to, so that what is around it shows.
  */
 export async function startTokenServer(options: TokenServerOptions): Promise<TokenServer> {
-  const argv = ['--import', 'tsx', fileURLToPath(import.meta.url), JSON.stringify(options)];
+  const scratch = await mkdtemp(path.join(os.tmpdir(), 'bench-tokenizer-'));
+  const tokenizer = await tokenizerFolder('smollm2', scratch);
+  const argv = ['--import', 'tsx', fileURLToPath(import.meta.url), JSON.stringify({ ...options, tokenizer })];
   const child = spawn(process.execPath, argv, { cwd: PROJECT_ROOT, stdio: ['pipe', 'pipe', 'inherit'] });
   const [line] = (await once(child.stdout, 'data')) as [Buffer];
   const url = `http://127.0.0.1:${Number(line.toString())}`;
   return {
-    url,
+    entry: { url, dialect: 'vllm', policyVersion: 0, tokenizer },
     times: async () => (await (await fetch(`${url}/times`)).json()) as [number, number][],
     close: async () => {
       child.stdin.end();
       await once(child, 'exit');
+      await rm(scratch, { recursive: true });
     },
   };
 }
 
 /** The child: serves until its input ends. */
-async function main({ tokenizer, answer, firstMs, tokenMs }: TokenServerOptions): Promise<void> {
+async function main(options: TokenServerOptions & { tokenizer: string }): Promise<void> {
+  const { tokenizer, answer, firstMs, tokenMs } = options;
   const { codec, format } = await readTokenizerFolder(tokenizer);
   const signal = new AbortController().signal;
   const encode = (text: string) => codec.tokenize(text, { parseSpecial: true }, signal);
@@ -67,6 +75,7 @@ async function main({ tokenizer, answer, firstMs, tokenMs }: TokenServerOptions)
     const tell = (value: unknown) => response.end(JSON.stringify(value));
     if (url === '/v1/models') return tell({ data: [{ id: 'none', max_model_len: 1 << 20 }] });
     if (url === '/times') return tell(times);
+    if (url === '/metrics') return response.end();
     if (url === '/tokenize') return tell({ tokens: await encode(JSON.parse(body).prompt) });
     const first = Number(/"token_ids":\[([0-9]+)/.exec(body)?.[1]);
     response.writeHead(200, { 'content-type': 'text/event-stream' });
