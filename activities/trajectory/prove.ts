@@ -30,6 +30,8 @@ export function proveLine(line: string): Proof {
   if (checksumOf(value as object) !== trajectory.checksum) {
     problems.unshift('does not match its checksum: it was changed after it was written');
   }
+  const { sequence_index: index, sequence_count: count } = trajectory;
+  if (index >= count) problems.push(`calls itself sequence ${index} of ${count}`);
   if (truncationOf(trajectory.finish_reason) !== trajectory.truncated) {
     problems.push(`ended by "${trajectory.finish_reason}", but says truncated: ${trajectory.truncated}`);
   }

@@ -390,3 +390,37 @@ test('a program that never asks the model has failed, whatever it prints', async
   const s = await stages(t, { policy: letterPolicy({ replies }), program: 'print(42)' });
   await assert.rejects(s.run(await s.init()), /has asked the model nothing/);
 });
+
+test('a deadline ends the program before its outcome is taken, and keeps what was sampled', async (t) => {
+  let [calls, end] = [0, async () => {}];
+  const s = await stages(t, {
+    policy: letterPolicy({
+      replies,
+      onGenerate: async (_request, signal) => {
+        if (++calls < 2) return;
+        await end();
+        await until(() => signal.aborted, 'the deadline');
+      },
+    }),
+    program: `
+import signal, subprocess
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+subprocess.Popen(['sleep', '1000'], start_new_session=True)
+${CONVERSATION}`,
+  });
+  const placement = await s.init();
+  end = () => s.abort(placement, 'runDeadline');
+  const kill = s.sandboxes.kill.bind(s.sandboxes);
+  let killed = 0;
+  s.sandboxes.kill = async (...given) => {
+    const receipt = await kill(...given);
+    killed = receipt.processesKilled;
+    return receipt;
+  };
+  const report = await s.run(placement);
+  assert.equal(report.ended, 'deadline');
+  assert.ok(killed >= 2, 'the forwarder, and what the program had started');
+  const [trajectory] = await s.trajectories();
+  assert.equal(trajectory?.truncated, 'deadline');
+  assert.equal(sampledIn(trajectory as Trajectory), 'one tw');
+});

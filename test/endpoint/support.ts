@@ -15,7 +15,7 @@ import { assembleTrajectories } from '../../activities/trajectory/assemble.ts';
 import { TrajectoryStore } from '../../activities/trajectory/store.ts';
 import { loadTools } from '../../config/tools.ts';
 import { type Limits, RolloutRequest, type Sampling } from '../../contracts/request.ts';
-import type { SandboxBackendName } from '../../contracts/sandbox.ts';
+import type { AbortReason, SandboxBackendName } from '../../contracts/sandbox.ts';
 import type { Placement, RunReport } from '../../contracts/stages.ts';
 import type { Trajectory } from '../../contracts/trajectory.ts';
 import { startHost } from '../sandbox/support.ts';
@@ -108,7 +108,8 @@ export async function stages(t: TestContext, options: StageOptions) {
       runFrom(options.policies ?? alone(options.policy as Policy), placement, entry),
     runWith: (policy: Policy, placement: Placement, entry?: number) =>
       runFrom(alone(policy), placement, entry),
-    abort: ({ sandboxId }: Placement) => inActivity(() => abort({ sandboxId, reason: 'user' })),
+    abort: ({ sandboxId }: Placement, reason: AbortReason = 'user') =>
+      inActivity(() => abort({ sandboxId, reason })),
     pause: ({ sandboxId }: Placement, entry: number) => inActivity(() => pause({ sandboxId, entry })),
     evaluate: (placement: Placement, report: RunReport) => {
       const { evaluate } = makeEvaluateActivities({ handlers, store, sandboxes });

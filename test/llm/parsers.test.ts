@@ -273,3 +273,29 @@ test('a block of a tool with many arguments is a JSON object of them', () => {
     ['ok', 'wrongArguments', 'wrongArguments', 'invalidJson', 'invalidJson', 'wrongArguments'],
   );
 });
+
+test('what a turn says beside its calls is told apart from them, and calls as text are read back', () => {
+  const call = { name: 'bash', values: '{"command":"ls \\"x\\""}' };
+  for (const parser of [hermes, qwen3Coder, llama3Json]) {
+    const written = parser.write?.(call.name, call.values) as string;
+    const { calls, said } = parser.parse(written, [BASH], 0);
+    assert.deepEqual(
+      calls.map(({ tool, arguments: values, status }) => [tool, JSON.stringify(values), status]),
+      [['bash', call.values, 'ok']],
+    );
+    assert.equal(said.trim(), '', parser.name);
+  }
+  assert.equal(fenced.write, undefined);
+  const saidBy = (parser: typeof hermes, text: string) => parser.parse(text, [BASH], 0).said;
+  const good = (parser: typeof hermes) => parser.write?.('bash', '{"command":"ls"}') as string;
+  // Of a call that cannot be read, the words are all that there is.
+  for (const parser of [hermes, qwen3Coder]) {
+    const cut = good(parser).slice(0, -15);
+    assert.equal(saidBy(parser, `a ${good(parser)} b ${good(parser)} ${cut}`), `a  b  ${cut}`);
+    assert.equal(saidBy(parser, `${good(parser)}<tool_call>no</tool_call>c`), '<tool_call>no</tool_call>c');
+  }
+  assert.equal(saidBy(llama3Json, `${good(llama3Json)}; {"name": 7}`), '{"name": 7}');
+  assert.equal(saidBy(llama3Json, '{"an": "answer"}'), '{"an": "answer"}');
+  const block = 'See:\n```bash\nls\n```';
+  assert.equal(saidBy(fenced, block), block);
+});

@@ -1,10 +1,15 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { assembleTrajectory, checksumOf } from '../../activities/trajectory/assemble.ts';
+import {
+  assembleTrajectories,
+  assembleTrajectory,
+  checksumOf,
+} from '../../activities/trajectory/assemble.ts';
+import { ledgerProblems, proveLine } from '../../activities/trajectory/prove.ts';
 import { TokenSequence } from '../../activities/trajectory/tokens.ts';
 import { recordedVersions, spansOf, versionOfEach } from '../../activities/trajectory/versions.ts';
-import type { LedgerSampled } from '../../contracts/ledger.ts';
+import type { LedgerRecord, LedgerSampled } from '../../contracts/ledger.ts';
 import { Trajectory } from '../../contracts/trajectory.ts';
 import { ledgers, request } from './records.ts';
 
@@ -130,4 +135,46 @@ test('each token has one version: spans that leave one out, overlap or go beyond
   assert.deepEqual(recordedVersions(spansOf(three)), { policyVersion: 4 });
   const swapped = [span(5, 0, 1), span(4, 1, 3)];
   assert.deepEqual(recordedVersions(swapped), { policyVersion: 4, versions: swapped });
+});
+
+test('several sequences in one ledger are each what they would be alone, and proven against it', () => {
+  fc.assert(
+    fc.property(ledgers, ledgers, fc.infiniteStream(fc.boolean()), (one, other, order) => {
+      const alone = [one, other].map((records) => records.filter(({ kind }) => kind !== 'end'));
+      const [first, second] = [
+        alone[0] ?? [],
+        (alone[1] ?? []).map((record) => ({ ...record, sequence: 1 })),
+      ];
+      // In any order that begins with the first.
+      const mixed: LedgerRecord[] = [first[0] as LedgerRecord];
+      const rest = [first.slice(1), second] as LedgerRecord[][];
+      for (const turn of order) {
+        const next = rest[Number(turn)]?.shift() ?? rest[Number(!turn)]?.shift();
+        if (!next) break;
+        mixed.push(next);
+      }
+      const lines = assembleTrajectories(mixed, context);
+      assert.deepEqual(
+        lines.map((line) => [line.sequence_index, line.sequence_count]),
+        [
+          [0, 2],
+          [1, 2],
+        ],
+      );
+      for (const [index, line] of lines.entries()) {
+        const expected = assembleTrajectory(alone[index] ?? [], context);
+        assert.deepEqual(
+          { ...line, checksum: '', sequence_index: 0, sequence_count: 1 },
+          { ...expected, checksum: '' },
+        );
+        assert.deepEqual(proveLine(JSON.stringify(line)).problems, []);
+        assert.deepEqual(ledgerProblems(line, mixed), []);
+      }
+      const [wrong] = assembleTrajectories(alone[0] ?? [], context);
+      assert.deepEqual(ledgerProblems(wrong as Trajectory, mixed), [
+        'calls itself one of 1 sequences, its ledger has 2',
+      ]);
+    }),
+    { numRuns: 30 },
+  );
 });
