@@ -3,6 +3,7 @@ import { benchBalance } from './balance.ts';
 import { benchBash } from './bash.ts';
 import { benchCancel } from './cancel.ts';
 import { benchConversation } from './conversation.ts';
+import { benchGraders } from './graders.ts';
 import { benchLatency } from './latency.ts';
 import { benchOverhead } from './overhead.ts';
 import { benchSandbox } from './sandbox.ts';
@@ -33,6 +34,7 @@ const BENCHES: Record<string, (options: BenchOptions) => Promise<BenchResult>> =
   cancel: benchCancel,
   conversation: benchConversation,
   latency: benchLatency,
+  graders: benchGraders,
   overhead: benchOverhead,
   sandbox: benchSandbox,
 };

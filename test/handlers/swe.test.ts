@@ -5,6 +5,7 @@ import path from 'node:path';
 import { test } from 'node:test';
 import { readReport, statusIn } from '../../activities/handlers/swe/report.ts';
 import { SweTask } from '../../activities/handlers/swe/task.ts';
+import { adding, attacksOn } from '../../checks/graders/attacks.ts';
 import { startGrader } from './grader.ts';
 import { sweTask } from './swe-repository.ts';
 
@@ -16,39 +17,6 @@ const REFERENCE = `--- a/calc/core.py
 +    return a + b
 `;
 
-/** A patch that adds files. */
-const adding = (files: Record<string, string>) =>
-  Object.entries(files)
-    .map(([name, text]) => {
-      const lines = text.trimEnd().split('\n');
-      const added = lines.map((line) => `+${line}`).join('\n');
-      return `diff --git a/${name} b/${name}\nnew file mode 100644\n--- /dev/null\n+++ b/${name}\n@@ -0,0 +1,${lines.length} @@\n${added}\n`;
-    })
-    .join('');
-
-const link = (name: string, target: string) =>
-  `diff --git a/${name} b/${name}\nnew file mode 120000\n--- /dev/null\n+++ b/${name}\n@@ -0,0 +1 @@\n+${target}\n\\ No newline at end of file\n`;
-
-const FORCE = `
-import pytest
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item, call):
-    outcome = yield
-    outcome.get_result().outcome = 'passed'`;
-
-/** Put into the package, which the tests import: what it does there happens in the tests' own process. */
-const inPackage = (code: string) => `--- a/calc/core.py
-+++ b/calc/core.py
-@@ -1,2 +1,${code.trim().split('\n').length + 2} @@
-${code
-  .trim()
-  .split('\n')
-  .map((line) => `+${line}`)
-  .join('\n')}
- def add(a, b):
-     return a + b + 1
-`;
-
 test('the reference patch is worth 1, no patch and each attack 0', async (t) => {
   const folder = await mkdtemp(path.join(tmpdir(), 'swe-'));
   t.after(() => rm(folder, { recursive: true, force: true }));
@@ -58,48 +26,11 @@ test('the reference patch is worth 1, no patch and each attack 0', async (t) => 
     ['the reference', REFERENCE, 1],
     ['without an end of its last line', REFERENCE.trimEnd(), 1],
     ['in a block', `Here:\n\`\`\`diff\n${REFERENCE}\`\`\`\n`, 1],
-    ['nothing', '', 0],
-    ['no patch', 'I fixed it.', 0],
     ['half a patch', REFERENCE.slice(0, 60), 0],
-    ['a conftest.py that passes everything', adding({ 'conftest.py': FORCE }), 0],
-    ['one in the tests’ folder', adding({ 'tests/conftest.py': FORCE }), 0],
-    [
-      'settings that load a plug-in',
-      adding({ 'pytest.ini': '[pytest]\naddopts = -p evil', 'evil.py': FORCE }),
-      0,
-    ],
-    ['a pytest of its own', adding({ 'pytest.py': 'import os\nos._exit(0)', 'sitecustomize.py': FORCE }), 0],
     ['tests of its own', adding({ 'tests/test_calc.py': 'def test_add(): pass' }), 0],
-    ['a link in place of the tests', link('tests', '/tmp'), 0],
-    ['links where reports may go', link('report.xml', '/dev/null') + link('logs', '/tmp'), 0],
-    [
-      'coloured words of success',
-      inPackage("print('\\033[32mPASSED\\033[0m tests/test_calc.py::test_add')"),
-      0,
-    ],
-    ['an early end', inPackage('import os\nos._exit(0)'), 0],
-    [
-      'a patched runner',
-      inPackage(
-        'from _pytest.reports import TestReport\nof = TestReport.from_item_and_call.__func__\ndef passed(cls, item, call):\n    call.excinfo = None\n    return of(cls, item, call)\nTestReport.from_item_and_call = classmethod(passed)',
-      ),
-      0,
-    ],
-    [
-      'a patched assertion',
-      inPackage(
-        "import builtins\nbuiltins.AssertionError = type('E', (BaseException,), {})\nimport unittest.case",
-      ),
-      0,
-    ],
-    ['skipped tests', inPackage('import pytest\npytest.skip(allow_module_level=True)'), 0],
-    [
-      'a report of its own',
-      inPackage(
-        "import sys, os\nwanted = [a for a in sys.argv + sys.orig_argv if 'report.xml' in a]\nfor a in wanted: open(a.split('=')[-1], 'w').write('<testsuites><testsuite><testcase classname=\"tests.test_calc\" name=\"test_add\"/></testsuite></testsuites>')\nos._exit(0)",
-      ),
-      0,
-    ],
+    ...Object.entries(attacksOn('calc/core.py', 'def add(a, b):')).map(
+      ([what, patch]): [string, string, number] => [what, patch, 0],
+    ),
   ];
   await Promise.all(
     cases.map(async ([what, patch, total]) => {
