@@ -4,7 +4,6 @@ import type { LedgerLine, LedgerRecord } from '../contracts/ledger.ts';
 import type { SandboxInfo } from '../contracts/sandbox.ts';
 import { STAGE_STARTED_SIGNAL, STAGE_WAITS_SIGNAL, type StageStartedSignal } from '../contracts/signals.ts';
 import {
-  type AgentEnd,
   MOST_WAITING_SECONDS,
   type RunActivities,
   type RunInput,
@@ -18,16 +17,15 @@ import type { ToolCallParser } from './agent/parsers/parser.ts';
 import { endOfStop, StopSwitch } from './agent/stop.ts';
 import { ProgramAgent, type ProgramEnd } from './endpoint/program-agent.ts';
 import { atEdge } from './errors.ts';
+import { handOver } from './hand-over.ts';
 import { callHandler } from './handlers/call.ts';
-import { checkedOutcome, checkedPrompt } from './handlers/checked.ts';
+import { checkedPrompt } from './handlers/checked.ts';
 import type { HandlerRegistry } from './handlers/registry.ts';
 import { withHeartbeat } from './heartbeat.ts';
 import { RunClock } from './run-clock.ts';
 import { type BoundSandbox, bindSandbox } from './sandbox/bound.ts';
 import type { SandboxClient } from './sandbox/client.ts';
-import { finalAnswer } from './tools/finish.ts';
 import { openTools, type Tool } from './tools/tool.ts';
-import { messagesOf } from './trajectory/assemble.ts';
 import type { AttemptKey, TrajectoryStore } from './trajectory/store.ts';
 import { turnsIn } from './trajectory/turns.ts';
 import { versionRange } from './trajectory/versions.ts';
@@ -35,8 +33,6 @@ import { watchForStops } from './watch.ts';
 
 /** Seconds beyond its own timeout after which a tool that has not returned is left. */
 const TOOL_GRACE_SECONDS = 60;
-/** Seconds that a handler may take to take the outcome from a finished run. */
-const OUTCOME_SECONDS = 60;
 /** Milliseconds of work after which the workflow is told of it: each signal costs it a task of its own. */
 const ANNOUNCE_AFTER_MS = 5000;
 
@@ -50,9 +46,6 @@ export interface OpenPolicy {
   /** Told the lowest policy version that is still wanted: as soon as it is known, and whenever it rises. */
   readonly onFloor?: (floor: number) => void;
 }
-
-/** Characters of what a program said that a failure shows. */
-const LAST_WORDS = 1000;
 
 /** Gives a rollout a server to sample from. */
 export interface PolicySource {
@@ -137,7 +130,8 @@ class Run {
         answer: null,
       }));
       if (end === 'paused' || end === 'shutdown') return this.report(key, ledger.records, end, 0);
-      return await this.handOver(info, ledger, end, key, answer);
+      const finished = { task: request.task, key, info, ledger, end, returned: answer };
+      return this.report(key, ledger.records, end, await handOver(this.deps, finished));
     } finally {
       done.abort();
       await unwatch;
@@ -217,13 +211,13 @@ class Run {
       const { run } = handler;
       if (run) {
         const task = data;
-        const { runSeconds: seconds } = request.deadlines;
         return await new ProgramAgent({
           ...common,
           sandboxes,
           info,
           run: (sandbox, endpoint, signal) =>
-            callHandler('run', { signal, seconds }, () =>
+            // The run's own clock bounds it: active time, which stops while there is no server.
+            callHandler('run', { signal, seconds: Number.POSITIVE_INFINITY }, () =>
               run.call(handler, { task, sandbox, endpoint, signal }),
             ),
         }).run();
@@ -283,60 +277,6 @@ class Run {
       toolTimeoutSeconds + TOOL_GRACE_SECONDS,
     );
     return { callId: call.callId, tool: call.tool, ...outcome, ms: Date.now() - started };
-  }
-
-  /**
-   * Takes what the grader needs, confirms that the agent's processes are dead, copies the ledger to the
-   * store and releases the sandbox. Idempotent: a run that is scheduled again repeats what is missing.
-   */
-  private async handOver(
-    info: SandboxInfo,
-    ledger: LedgerWriter,
-    end: AgentEnd,
-    key: AttemptKey,
-    returned: string | null,
-  ): Promise<RunReport> {
-    const { handlers, sandboxes, store } = this.deps;
-    const { handler, data } = handlers.open(this.input.request.task);
-    if (handler.run && end !== 'aborted') await this.endProgram(info, ledger, returned);
-    if (ledger.records.length > 0 && ledger.records.at(-1)?.kind !== 'end') {
-      const messages = messagesOf(ledger.records);
-      const prompt = ledger.records[0]?.kind === 'begin' ? ledger.records[0].messages.length : 0;
-      // A worked example in the prompt is nothing that the agent said.
-      const own = messages.slice(prompt).filter((message) => message.role === 'assistant');
-      const said = own.map((message) => message.content);
-      const answer = returned ?? finalAnswer(ledger.records) ?? said.at(-1) ?? null;
-      const sandbox = bindSandbox(sandboxes, info, AbortSignal.timeout(OUTCOME_SECONDS * 1000));
-      const taken =
-        end === 'aborted'
-          ? {}
-          : await callHandler(
-              'outcome',
-              { signal: new AbortController().signal, seconds: OUTCOME_SECONDS },
-              async () =>
-                (await handler.outcome?.({ task: data, sandbox, messages, said, answer })) ?? { answer },
-            );
-      const outcome = checkedOutcome(taken);
-      await ledger.append({ kind: 'end', ended: end, outcome });
-    }
-    if (ledger.records.length > 0) await store.putLedger(key, ledger.records);
-    const killed = await sandboxes.release(info.sandboxId);
-    return this.report(key, ledger.records, end, killed.processesKilled);
-  }
-
-  /** An agent's own program is dead before its outcome is taken. @throws RolloutError HandlerFailed if it asked nothing */
-  private async endProgram(
-    { sandboxId, fence }: SandboxInfo,
-    ledger: LedgerWriter,
-    returned: string | null,
-  ): Promise<void> {
-    await this.deps.sandboxes.kill(sandboxId, fence);
-    if (ledger.records.length > 0) return;
-    const words = returned?.trim().slice(-LAST_WORDS) || 'nothing';
-    throw new RolloutError(
-      'HandlerFailed',
-      `the agent’s program has asked the model nothing; it said: ${words}`,
-    );
   }
 
   /** Calls a function of the handler for as long as nothing stops the run. */
