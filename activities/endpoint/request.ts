@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { messageOf } from '../../contracts/failures.ts';
 import type { ToolSpec } from '../../contracts/tools.ts';
+import { isDeep } from '../agent/parsers/call.ts';
 import { Refused } from './refused.ts';
 
 /*
@@ -78,6 +79,8 @@ export function readRequest(body: string): Asked {
   } catch (error) {
     throw new Refused(400, 'invalid_json', `the body is no JSON: ${messageOf(error)}`);
   }
+  // What writes values as text again takes a level of the stack for each.
+  if (isDeep(json)) throw new Refused(400, 'invalid_value', 'the body is nested too deeply');
   const parsed = CompletionRequest.safeParse(json);
   if (!parsed.success) {
     const [issue] = parsed.error.issues;

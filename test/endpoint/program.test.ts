@@ -147,6 +147,10 @@ for more in [{'n': 2}, {'stop': ['x']}, {'response_format': {'type': 'json_objec
              {'messages': []}, {'messages': [{'role': 'user', 'content': [{'type': 'image_url'}]}]}]:
     status, body = ask(**{'messages': [user('task')], **more})
     print(status, body['error']['type'], body['error']['param'])
+for body in ['[' * 1000000, '{"messages":' + '[' * 100000 + ']' * 100000 + '}', '{"messages": 7}']:
+    request = urllib.request.Request(base + '/chat/completions', body.encode())
+    try: urllib.request.urlopen(request)
+    except urllib.error.HTTPError as error: print(error.code, json.load(error)['error']['code'])
 `,
   });
   await s.run(await s.init());
@@ -163,6 +167,9 @@ for more in [{'n': 2}, {'stop': ['x']}, {'response_format': {'type': 'json_objec
     '400 invalid_request_error tool_choice',
     '400 invalid_request_error messages',
     '400 invalid_request_error messages.0.content',
+    '400 invalid_json',
+    '400 invalid_value',
+    '400 invalid_value',
   ]);
 });
 
