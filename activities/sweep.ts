@@ -1,11 +1,12 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { Context } from '@temporalio/activity';
-import { type Client, WorkflowNotFoundError } from '@temporalio/client';
+import { type Client, isGrpcServiceError, WorkflowNotFoundError } from '@temporalio/client';
 import { messageOf } from '../contracts/failures.ts';
 import { visibilityQuery } from '../contracts/filter.ts';
 import { CANCEL_SIGNAL, type CancelSignal } from '../contracts/signals.ts';
 import type { SignalRestInput, SweepActivities } from '../contracts/sweep.ts';
 import { closedRollout } from './closed-rollout.ts';
+import { withHeartbeat } from './heartbeat.ts';
 import type { TrajectoryStore } from './trajectory/store.ts';
 
 /** Signals under way at once: enough to keep a server busy, few enough to leave it room for others. */
@@ -18,31 +19,58 @@ const CLOSED_WITHIN_MS = 24 * 3_600_000;
 
 /** Activities that reach many rollouts through Temporal. */
 export function makeSweepActivities({ store }: { readonly store: TrajectoryStore }): SweepActivities {
-  return { signalRest, recordClosed: () => recordClosed(store) };
+  // Ten sweeps of one batch at once would be ten signals to each of its rollouts, and a server that is too busy for
+  // any: one after the other, the later ones find most of it ended.
+  let turn: Promise<unknown> = Promise.resolve();
+  return {
+    signalRest: (input) => {
+      const mine = { signalled: 0 };
+      return withHeartbeat(
+        () => mine,
+        (context) => {
+          const done = turn.then(() => signalRest(input, mine, context));
+          turn = done.catch(() => {}); // its caller has the error
+          return done;
+        },
+      );
+    },
+    recordClosed: () => recordClosed(store),
+  };
 }
 
-async function signalRest(input: SignalRestInput): Promise<{ signalled: number }> {
-  const context = Context.current();
-  const { client } = context;
+async function signalRest(
+  input: SignalRestInput,
+  mine: { signalled: number },
+  { client, log, cancellationSignal }: Context,
+): Promise<{ signalled: number }> {
+  cancellationSignal.throwIfAborted();
   const told = new Set(input.aborted);
   const { rolloutIds, batchId, groupId, belowVersion } = input.selection;
-  let signalled = 0;
   const tell = async (ids: readonly string[]) => {
     const rest = ids.filter((id) => !told.has(id));
     for (const id of rest) told.add(id);
     const queue = [...rest];
     const worker = async () => {
       for (let id = queue.pop(); id !== undefined; id = queue.pop()) {
-        if (await signalCancel(client, id, { reason: input.reason })) signalled++;
-        context.heartbeat({ signalled });
+        try {
+          if (await signalCancel(client, id, { reason: input.reason })) mine.signalled++;
+        } catch (error) {
+          if (!isBusy(error)) throw error;
+          log.warn('told again in the next round', { rollout: id, problem: messageOf(error) });
+          told.delete(id);
+        }
       }
     };
     await Promise.all(Array.from({ length: SIGNALS_AT_ONCE }, worker));
     return rest.length;
   };
-  await tell(input.unheld ?? []);
+  const nextRound = () => delay(ROUND_MS, undefined, { signal: cancellationSignal });
+  const tellAll = async (ids: readonly string[]) => {
+    for (await tell(ids); ids.some((id) => !told.has(id)); await tell(ids)) await nextRound();
+  };
+  await tellAll(input.unheld ?? []);
   if (batchId === undefined && groupId === undefined && belowVersion === undefined) {
-    await tell(rolloutIds ?? []);
+    await tellAll(rolloutIds ?? []);
   } else {
     const named = rolloutIds && new Set(rolloutIds);
     const query = [
@@ -61,11 +89,18 @@ async function signalRest(input: SignalRestInput): Promise<{ signalled: number }
         if (!named || named.has(workflowId)) listed.push(workflowId);
       }
       quiet = (await tell(listed)) === 0 ? quiet + 1 : 0;
-      context.heartbeat({ signalled });
-      if (quiet < QUIET_ROUNDS) await delay(ROUND_MS, undefined, { signal: context.cancellationSignal });
+      if (quiet < QUIET_ROUNDS) await nextRound();
     }
   }
-  return { signalled };
+  return mine;
+}
+
+/** Of gRPC: DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNAVAILABLE. */
+const BUSY: readonly number[] = [4, 8, 14];
+
+function isBusy(error: unknown): error is Error {
+  const { cause } = error as Error;
+  return isGrpcServiceError(cause) && BUSY.includes(cause.code);
 }
 
 /** False if the rollout has ended, or there is none. */
