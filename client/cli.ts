@@ -12,6 +12,7 @@ import { configCommand, listCommand, showCommand } from './commands/inspect.ts';
 import { leaksCommand } from './commands/leaks.ts';
 import { runCommand } from './commands/run.ts';
 import { cancelCommand, pauseCommand } from './commands/steer.ts';
+import { tokenCommand } from './commands/token.ts';
 import { upCommand } from './commands/up.ts';
 import { verifyCommand } from './commands/verify.ts';
 import { makeOutput } from './output.ts';
@@ -170,6 +171,12 @@ export async function main(argv: readonly string[]): Promise<number> {
   add('worker', 'run workers in this process', (_config, _output, _args, flags) =>
     runEntry('../workers/main.ts', flags.roles ? [flags.roles as string] : [], flags),
   ).option('--roles <list>', 'of workflow,init,run,eval; all if absent');
+  add('gateway', 'run the HTTP service for trainers', (_config, _output, _args, flags) =>
+    runEntry('../gateway/main.ts', [], flags),
+  );
+  add('token <name>', 'make a bearer token for the HTTP service', (config, output, args, flags) =>
+    tokenCommand(config, args[0] as string, (flags as { scopes: string }).scopes, output),
+  ).option('--scopes <list>', 'of read,write,admin', 'read,write');
   add('host', 'run the sandbox host of this machine', (_config, _output, _args, flags) =>
     runEntry('../workers/sandbox-host/main.ts', [], flags, (argv) =>
       withNothingInherited(loadTools().python, argv),

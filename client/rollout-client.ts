@@ -2,6 +2,7 @@ import {
   ApplicationFailure,
   Client,
   Connection,
+  isGrpcDeadlineError,
   WithStartWorkflowOperation,
   WorkflowExecutionAlreadyStartedError,
   WorkflowFailedError,
@@ -102,22 +103,32 @@ export class RolloutClient {
    * ended, is not started again.
    * @throws RolloutError InvalidRequest naming the field.
    */
-  async start(input: RolloutRequestInput): Promise<{ rolloutId: string; request: RolloutRequest }> {
+  async start(
+    input: RolloutRequestInput,
+  ): Promise<{ rolloutId: string; request: RolloutRequest; isNew: boolean }> {
     const request = checkedRequest(input);
+    const { rolloutId, digest } = request;
     try {
       await this.temporal.workflow.start(ROLLOUT_WORKFLOW, {
         workflowId: request.rolloutId,
         taskQueue: WORKFLOW_QUEUE,
         args: [request],
         workflowIdReusePolicy: WorkflowIdReusePolicy.REJECT_DUPLICATE,
-        workflowIdConflictPolicy: WorkflowIdConflictPolicy.USE_EXISTING,
+        workflowIdConflictPolicy: WorkflowIdConflictPolicy.FAIL,
+        ...(digest === undefined ? {} : { memo: { digest } }),
         typedSearchAttributes: attributesOf(request),
         staticSummary: `${request.task.handler} ${request.task.id} · sample ${request.sample}`,
       });
     } catch (error) {
       if (!(error instanceof WorkflowExecutionAlreadyStartedError)) throw error;
+      return { rolloutId, request, isNew: false };
     }
-    return { rolloutId: request.rolloutId, request };
+    return { rolloutId, request, isNew: true };
+  }
+
+  /** The digest that a rollout was started with, if it was with one. */
+  async digestOf(rolloutId: string): Promise<string | undefined> {
+    return (await this.temporal.workflow.getHandle(rolloutId).describe()).memo?.digest as string | undefined;
   }
 
   /** Starts a rollout and waits for its terminal record. */
@@ -141,6 +152,29 @@ export class RolloutClient {
       const message = messageOf(error.cause ?? error);
       return (await closedRollout(this.temporal, rolloutId, message)).result;
     }
+  }
+
+  /**
+   * The terminal record if it is there within so many milliseconds, else undefined.
+   * @throws WorkflowNotFoundError, or what Temporal throws
+   */
+  async resultWithin(rolloutId: string, ms: number): Promise<RolloutResult | undefined> {
+    if (await this.isOpen(rolloutId)) {
+      if (ms <= 0) return undefined;
+      try {
+        return await this.connection.withDeadline(Date.now() + ms, () => this.result(rolloutId));
+      } catch (error) {
+        if (isDeadline(error)) return undefined;
+        throw error;
+      }
+    }
+    return this.result(rolloutId);
+  }
+
+  /** The stage that lists show; null if there is none yet. */
+  async stageOf(rolloutId: string): Promise<string | null> {
+    const { typedSearchAttributes } = await this.temporal.workflow.getHandle(rolloutId).describe();
+    return typedSearchAttributes.get(ATTRIBUTES.stage) ?? null;
   }
 
   /**
@@ -263,6 +297,12 @@ function attributesOf(request: RolloutRequest): TypedSearchAttributes {
     ...(request.groupId ? [{ key: ATTRIBUTES.groupId, value: request.groupId }] : []),
     ...(request.batchId ? [{ key: ATTRIBUTES.batchId, value: request.batchId }] : []),
   ]);
+}
+
+/** The time that a call was given is over. */
+function isDeadline(error: unknown): boolean {
+  if (isGrpcDeadlineError(error)) return true;
+  return error instanceof Error && error.cause !== undefined && isDeadline(error.cause);
 }
 
 /** A failed rollout carries its record in the details of its failure. */

@@ -159,6 +159,36 @@ export const ConfigSchema = z.strictObject({
         .describe('Modules of further handlers: paths or package names.'),
     })
     .prefault({}),
+  gateway: z
+    .strictObject({
+      address: z
+        .string()
+        .default('127.0.0.1')
+        .describe('Where the HTTP service listens; any but the loopback needs gateway.tokens.'),
+      port: Port.default(8700).describe('Port of the HTTP service.'),
+      tokens: z
+        .string()
+        .optional()
+        .describe(
+          'File with the hashes of bearer tokens; without one everybody who reaches the port may do all.',
+        ),
+      tls: z
+        .strictObject({ certificate: z.string(), key: z.string() })
+        .optional()
+        .describe('PEM files {certificate, key}: the service then speaks HTTPS alone.'),
+      bodyBytes: z
+        .int()
+        .min(1024)
+        .default(4 * 1024 ** 2)
+        .describe('Largest body of a request, in bytes.'),
+      connections: z.int().min(1).default(4096).describe('Connections at once.'),
+      requestsPerSecond: z
+        .int()
+        .min(1)
+        .default(2000)
+        .describe('Requests that one address may make in a second; more are answered 429.'),
+    })
+    .prefault({}),
   store: z
     .strictObject({
       folder: z

@@ -7,7 +7,15 @@ export function recordIdentity(
   workflowRunId: string,
 ): Pick<
   RolloutResult,
-  'schemaVersion' | 'rolloutId' | 'workflowRunId' | 'handler' | 'taskId' | 'sample' | 'groupId' | 'batchId'
+  | 'schemaVersion'
+  | 'rolloutId'
+  | 'workflowRunId'
+  | 'handler'
+  | 'taskId'
+  | 'sample'
+  | 'groupId'
+  | 'batchId'
+  | 'requestDigest'
 > {
   return {
     schemaVersion: 1,
@@ -18,6 +26,7 @@ export function recordIdentity(
     sample: request.sample,
     groupId: request.groupId ?? null,
     batchId: request.batchId ?? null,
+    ...(request.digest === undefined ? {} : { requestDigest: request.digest }),
   };
 }
 

@@ -42,6 +42,8 @@ export const RolloutResult = z.object({
   sample: z.int(),
   groupId: z.string().nullable(),
   batchId: z.string().nullable(),
+  /** Of the request, where the caller gave one. */
+  requestDigest: z.string().optional(),
   outcome: z.enum(['completed', 'truncated', 'cancelled', 'failed']),
   /** Present exactly for completed and truncated. */
   reward: Reward.nullable(),

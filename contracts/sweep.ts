@@ -31,14 +31,15 @@ export interface SweepInput {
 }
 
 /** What a sweep has done. */
-export interface SweepReport {
+export const SweepReport = z.object({
   /** Rollouts whose agents were stopped on their hosts. */
-  readonly aborted: number;
+  aborted: z.int(),
   /** Rollouts that were told by a signal: in a queue, paused, or being graded. */
-  readonly signalled: number;
+  signalled: z.int(),
   /** Hosts that did not answer; what runs there ends by its signal. */
-  readonly silentHosts: readonly string[];
-}
+  silentHosts: z.array(z.string()).readonly(),
+});
+export type SweepReport = z.infer<typeof SweepReport>;
 
 /** POST /v1/abort: stops every agent on this host that is selected. */
 export const AbortMany = z.object({ selection: Selection, reason: CancelReason });

@@ -12,6 +12,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   'temporal-config': ['contracts'],
   activities: ['contracts'],
   workers: ['contracts', 'config', 'activities', 'temporal-config'],
+  gateway: ['contracts', 'config', 'activities', 'client', 'workers'],
   client: ['contracts', 'config', 'activities', 'workers'],
 };
 

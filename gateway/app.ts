@@ -1,0 +1,58 @@
+import { readFile } from 'node:fs/promises';
+import rateLimit from '@fastify/rate-limit';
+import swagger from '@fastify/swagger';
+import Fastify, { type FastifyBaseLogger } from 'fastify';
+import {
+  jsonSchemaTransform,
+  serializerCompiler,
+  validatorCompiler,
+  type ZodTypeProvider,
+} from 'fastify-type-provider-zod';
+import { protect, type Tokens } from './auth.ts';
+import { type App, Gateway, type GatewayParts } from './gateway.ts';
+import { answerProblems } from './problems.ts';
+import { operationRoutes } from './routes/operations.ts';
+import { rolloutRoutes } from './routes/rollouts.ts';
+import { trajectoryRoutes } from './routes/trajectory.ts';
+
+/** What an app is made with. */
+export interface AppOptions extends GatewayParts {
+  readonly tokens: Tokens | undefined;
+  readonly log: FastifyBaseLogger;
+}
+
+/** The whole gateway, ready to listen. */
+export async function makeApp({ tokens, log, ...parts }: AppOptions): Promise<App> {
+  const { gateway: settings } = parts.config;
+  const https = settings.tls && {
+    https: { cert: await readFile(settings.tls.certificate), key: await readFile(settings.tls.key) },
+  };
+  const app = Fastify({
+    ...https,
+    loggerInstance: log,
+    bodyLimit: settings.bodyBytes,
+    maxParamLength: 300,
+    // A long poll says nothing until it has something to say.
+    requestTimeout: 0,
+    connectionTimeout: 0,
+  }).withTypeProvider<ZodTypeProvider>();
+  app.server.maxConnections = settings.connections;
+  app.setValidatorCompiler(validatorCompiler);
+  app.setSerializerCompiler(serializerCompiler);
+  answerProblems(app);
+  await app.register(rateLimit, { max: settings.requestsPerSecond, timeWindow: 1000 });
+  await app.register(swagger, {
+    openapi: {
+      openapi: '3.1.0',
+      info: { title: 'Durable rollouts', version: '1' },
+      components: { securitySchemes: { token: { type: 'http', scheme: 'bearer' } } },
+      security: tokens ? [{ token: [] }] : [],
+    },
+    transform: jsonSchemaTransform,
+  });
+  protect(app, tokens);
+  const gateway = new Gateway(parts);
+  for (const routes of [rolloutRoutes, trajectoryRoutes, operationRoutes])
+    routes(app as unknown as App, gateway);
+  return app as unknown as App;
+}

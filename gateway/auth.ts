@@ -1,0 +1,61 @@
+import { createHash, timingSafeEqual } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import type { FastifyInstance, FastifyRequest } from 'fastify';
+import type { z } from 'zod';
+import { RolloutError } from '../contracts/failures.ts';
+import { type Scope, TokensFile } from '../contracts/gateway.ts';
+import { problemsOf } from '../contracts/problems.ts';
+import { HttpProblem } from './problems.ts';
+
+/** Who may do what. */
+export interface Tokens {
+  /** Undefined for a token that nobody has. Takes equally long for all of them. */
+  find(token: string): { readonly name: string; readonly scopes: readonly Scope[] } | undefined;
+}
+
+/** @throws RolloutError InvalidRequest naming the file and what is wrong in it */
+export function readTokens(file: string): Tokens {
+  let parsed: z.ZodSafeParseResult<TokensFile>;
+  try {
+    parsed = TokensFile.safeParse(JSON.parse(readFileSync(file, 'utf8')));
+  } catch (error) {
+    throw new RolloutError('InvalidRequest', `gateway.tokens: ${file}: ${(error as Error).message}`);
+  }
+  if (!parsed.success) {
+    throw new RolloutError('InvalidRequest', `gateway.tokens: ${file}: ${problemsOf(parsed.error)}`);
+  }
+  const known = parsed.data.map(({ sha256, ...who }) => ({ hash: Buffer.from(sha256, 'hex'), who }));
+  return {
+    find(token) {
+      const hash = createHash('sha256').update(token).digest();
+      // All are compared, so that time tells nothing of which one is near.
+      const matching = known.filter((each) => timingSafeEqual(each.hash, hash));
+      return matching[0]?.who;
+    },
+  };
+}
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** What a caller needs for this route; absent: nothing. */
+    scope?: Scope;
+  }
+}
+
+/** Lets only those in whose token has the scope of the route. Without `tokens` everybody may do everything. */
+export function protect(app: FastifyInstance, tokens: Tokens | undefined): void {
+  if (!tokens) return;
+  app.addHook('onRequest', async (request: FastifyRequest, reply) => {
+    const { scope } = request.routeOptions.config;
+    if (!scope) return;
+    const [, token] = /^Bearer +([^ ]+) *$/i.exec(request.headers.authorization ?? '') ?? [];
+    const who = token === undefined ? undefined : tokens.find(token);
+    if (!who) {
+      reply.header('WWW-Authenticate', 'Bearer');
+      throw new HttpProblem(401, 'a token is needed: Authorization: Bearer <token>');
+    }
+    if (!who.scopes.includes(scope) && !who.scopes.includes('admin')) {
+      throw new HttpProblem(403, `the token of ${who.name} has no scope ${scope}`);
+    }
+  });
+}

@@ -1,0 +1,94 @@
+import { createHash } from 'node:crypto';
+import { WorkflowNotFoundError } from '@temporalio/client';
+import type {
+  FastifyBaseLogger,
+  FastifyInstance,
+  RawReplyDefaultExpression,
+  RawRequestDefaultExpression,
+  RawServerDefault,
+} from 'fastify';
+import type { ZodTypeProvider } from 'fastify-type-provider-zod';
+import { stringify } from 'safe-stable-stringify';
+import type { HandlerRegistry } from '../activities/handlers/registry.ts';
+import type { TrajectoryStore } from '../activities/trajectory/store.ts';
+import { requestDefaults } from '../client/batch.ts';
+import type { RolloutClient } from '../client/rollout-client.ts';
+import type { Config } from '../config/load.ts';
+import type { CancelReason, RolloutRequestInput } from '../contracts/request.ts';
+import type { RolloutResult } from '../contracts/result.ts';
+import { HttpProblem } from './problems.ts';
+
+/** An app whose routes are typed by their schemas. */
+export type App = FastifyInstance<
+  RawServerDefault,
+  RawRequestDefaultExpression,
+  RawReplyDefaultExpression,
+  FastifyBaseLogger,
+  ZodTypeProvider
+>;
+/** A set of routes. */
+export type Routes = (app: App, gateway: Gateway) => void;
+
+/** What the gateway is made of. */
+export interface GatewayParts {
+  readonly config: Config;
+  readonly client: RolloutClient;
+  readonly store: TrajectoryStore;
+  readonly handlers: HandlerRegistry;
+}
+
+/** What routes do, apart from HTTP: the client's calls, and the store's records beyond Temporal's retention. */
+export class Gateway {
+  readonly client: RolloutClient;
+  private readonly parts: GatewayParts;
+
+  constructor(parts: GatewayParts) {
+    this.parts = parts;
+    this.client = parts.client;
+  }
+
+  /**
+   * Begins a rollout unless it is known; durable when this resolves.
+   * @throws HttpProblem 409 if another request has this id; RolloutError InvalidTask, InvalidRequest
+   */
+  async submit(rolloutId: string, asked: Omit<RolloutRequestInput, 'rolloutId'>): Promise<void> {
+    const { handlers, config, store } = this.parts;
+    handlers.open(asked.task);
+    // Of what was asked: a setting of the gateway that changes makes the same call no other one.
+    const digest = createHash('sha256')
+      .update(stringify(asked) ?? '')
+      .digest('hex');
+    const known = await store.getTerminal(rolloutId);
+    const { isNew } = known
+      ? { isNew: false }
+      : await this.client.start({ ...requestDefaults(config), ...asked, rolloutId, digest });
+    if (isNew) return;
+    const before = known ? known.requestDigest : await this.client.digestOf(rolloutId);
+    if (before !== digest) throw new HttpProblem(409, `rollout ${rolloutId} was begun with another request`);
+  }
+
+  /**
+   * The terminal record of a rollout, if it is there within so many milliseconds.
+   * @throws HttpProblem 404
+   */
+  async record(rolloutId: string, withinMs: number): Promise<RolloutResult | undefined> {
+    try {
+      return await this.client.resultWithin(rolloutId, withinMs);
+    } catch (error) {
+      if (!(error instanceof WorkflowNotFoundError)) throw error;
+      const record = await this.parts.store.getTerminal(rolloutId);
+      if (record) return record;
+      throw new HttpProblem(404, `there is no rollout ${rolloutId}`);
+    }
+  }
+
+  /** Ends a rollout; harmless on one that has ended. @throws HttpProblem 404 */
+  async cancel(rolloutId: string, reason: CancelReason): Promise<void> {
+    try {
+      await this.client.cancel(rolloutId, reason);
+    } catch (error) {
+      if (!(error instanceof WorkflowNotFoundError)) throw error;
+      await this.record(rolloutId, 0);
+    }
+  }
+}

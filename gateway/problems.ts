@@ -1,0 +1,73 @@
+import { STATUS_CODES } from 'node:http';
+import { isGrpcServiceError, WorkflowNotFoundError } from '@temporalio/client';
+import type { FastifyError, FastifyInstance } from 'fastify';
+import { hasZodFastifySchemaValidationErrors } from 'fastify-type-provider-zod';
+import { z } from 'zod';
+import { FAILURES, RolloutError } from '../contracts/failures.ts';
+
+/** An answer that says what is wrong (RFC 9457, `application/problem+json`). */
+export const Problem = z.object({
+  type: z.string(),
+  title: z.string(),
+  status: z.int(),
+  detail: z.string(),
+  /** Fields that are wrong, as JSON pointers into the body, or names of parameters. */
+  errors: z.array(z.object({ field: z.string(), detail: z.string() })).optional(),
+});
+export type Problem = z.infer<typeof Problem>;
+
+/** Thrown by routes. */
+export class HttpProblem extends Error {
+  override readonly name = 'HttpProblem';
+  readonly status: number;
+  readonly errors: Problem['errors'];
+
+  constructor(status: number, detail: string, errors?: Problem['errors']) {
+    super(detail);
+    this.status = status;
+    this.errors = errors;
+  }
+}
+
+/** Makes every error of an app an answer of this kind; what is not the caller's fault is logged whole. */
+export function answerProblems(app: FastifyInstance): void {
+  app.setNotFoundHandler((request, reply) => {
+    reply
+      .code(404)
+      .type(MEDIA_TYPE)
+      .send(problem(404, `there is no ${request.method} ${request.url}`));
+  });
+  app.setErrorHandler((error: FastifyError | HttpProblem, request, reply) => {
+    const answer = problemOf(error);
+    if (answer.status >= 500) request.log.error({ err: error }, 'not answered');
+    if (answer.status === 503) reply.header('Retry-After', '5');
+    reply.code(answer.status).type(MEDIA_TYPE).send(answer);
+  });
+}
+
+const MEDIA_TYPE = 'application/problem+json';
+
+function problemOf(error: Error): Problem {
+  if (error instanceof HttpProblem) return problem(error.status, error.message, error.errors);
+  if (hasZodFastifySchemaValidationErrors(error)) {
+    const errors = error.validation.map(({ instancePath, message }) => ({
+      field: instancePath || error.validationContext || '',
+      detail: message ?? 'not as expected',
+    }));
+    const said = errors.map(({ field, detail }) => `${field}: ${detail}`).join('; ');
+    return problem(422, `${error.validationContext}: ${said}`, errors);
+  }
+  if (error instanceof WorkflowNotFoundError) return problem(404, error.message);
+  if (error instanceof RolloutError) {
+    const ofCaller = FAILURES[error.type].cause === 'request';
+    return { ...problem(ofCaller ? 422 : 503, error.message), type: `urn:rollouts:failure:${error.type}` };
+  }
+  if (isGrpcServiceError(error)) return problem(503, `Temporal does not answer: ${error.message}`);
+  const { statusCode = 500, message } = error as Partial<FastifyError> & Error;
+  return problem(statusCode, statusCode < 500 ? message : 'an error of the gateway; its log has it');
+}
+
+function problem(status: number, detail: string, errors?: Problem['errors']): Problem {
+  const title = STATUS_CODES[status] ?? 'Error';
+  return { type: 'about:blank', title, status, detail, ...(errors ? { errors } : {}) };
+}

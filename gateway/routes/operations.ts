@@ -1,0 +1,29 @@
+import { z } from 'zod';
+import type { Routes } from '../gateway.ts';
+import { HttpProblem, Problem } from '../problems.ts';
+
+/** Whether the gateway lives, and whether it can do anything; what it offers. */
+export const operationRoutes: Routes = (app, gateway) => {
+  app.get(
+    '/healthz',
+    { schema: { summary: 'The process is up', response: { 200: z.object({ status: z.literal('ok') }) } } },
+    () => ({ status: 'ok' as const }),
+  );
+  app.get(
+    '/readyz',
+    {
+      schema: {
+        summary: 'Temporal answers, and there are sandbox hosts',
+        response: { 200: z.object({ hosts: z.array(z.string()) }), 503: Problem },
+      },
+    },
+    async () => {
+      const hosts = await gateway.client.hosts();
+      if (hosts.length === 0) throw new HttpProblem(503, 'no sandbox host is up');
+      return { hosts };
+    },
+  );
+  app.get('/openapi.json', { schema: { hide: true } }, () =>
+    (app as unknown as { swagger(): object }).swagger(),
+  );
+};

@@ -1,0 +1,172 @@
+import { createHash, randomUUID } from 'node:crypto';
+import { z } from 'zod';
+import { CancelReason, RolloutId, RolloutRequest } from '../../contracts/request.ts';
+import { RolloutResult } from '../../contracts/result.ts';
+import { Selection, SweepReport } from '../../contracts/sweep.ts';
+import type { Routes } from '../gateway.ts';
+import { HttpProblem, Problem } from '../problems.ts';
+
+/** A rollout as it is asked for; what is left out is as the gateway is configured. */
+const Submission = z.object({
+  ...RolloutRequest.omit({ rolloutId: true, digest: true }).partial().shape,
+  task: RolloutRequest.shape.task,
+  rolloutId: RolloutId.optional().describe('Makes the call idempotent, as the header Idempotency-Key does.'),
+});
+
+/** Where a rollout is that has not ended. */
+const Open = z.object({ rolloutId: z.string(), done: z.literal(false), stage: z.string().nullable() });
+const Ended = z.object({ rolloutId: z.string(), done: z.literal(true), record: RolloutResult });
+
+const Listing = z.object({
+  rolloutId: z.string(),
+  stage: z.string().nullable(),
+  outcome: z.string().nullable(),
+  reward: z.number().nullable(),
+  taskId: z.string().nullable(),
+  batchId: z.string().nullable(),
+  host: z.string().nullable(),
+  startedAt: z.string(),
+  workflowState: z.string(),
+});
+
+const Id = z.object({ rolloutId: RolloutId });
+const problems = { 401: Problem, 403: Problem, 404: Problem, 422: Problem, 503: Problem };
+/** Seconds that a call may wait; proxies close what is silent for longer. */
+const MOST_WAIT_SECONDS = 60;
+
+/** Rollouts: begin, wait for, list, steer. */
+export const rolloutRoutes: Routes = (app, gateway) => {
+  app.post(
+    '/v1/rollouts',
+    {
+      config: { scope: 'write' },
+      schema: {
+        summary: 'Begin a rollout; it is durable when this answers',
+        headers: z.object({ 'idempotency-key': z.string().min(1).max(200).optional() }),
+        body: Submission,
+        response: { ...problems, 202: Open, 409: Problem },
+      },
+    },
+    async (request, reply) => {
+      const rolloutId = idOf(request.body.rolloutId, request.headers['idempotency-key']);
+      const { rolloutId: _, ...asked } = request.body;
+      await gateway.submit(rolloutId, asked);
+      return reply.code(202).send({ rolloutId, done: false as const, stage: 'queued' });
+    },
+  );
+
+  app.get(
+    '/v1/rollouts/:rolloutId',
+    {
+      config: { scope: 'read' },
+      schema: {
+        summary: 'Where a rollout is, or its terminal record; `wait` seconds for that at most',
+        params: Id,
+        querystring: z.object({ wait: z.coerce.number().min(0).max(MOST_WAIT_SECONDS).default(0) }),
+        response: { ...problems, 200: z.union([Ended, Open]) },
+      },
+    },
+    async ({ params: { rolloutId }, query: { wait } }) => {
+      const record = await gateway.record(rolloutId, wait * 1000);
+      if (record) return { rolloutId, done: true as const, record };
+      return { rolloutId, done: false as const, stage: await gateway.client.stageOf(rolloutId) };
+    },
+  );
+
+  app.get(
+    '/v1/rollouts',
+    {
+      config: { scope: 'read' },
+      schema: {
+        summary: 'Rollouts that match, newest first; one just begun may be missing for a moment',
+        querystring: z.object({
+          batchId: z.string().optional(),
+          groupId: z.string().optional(),
+          taskId: z.string().optional(),
+          stage: z.string().optional(),
+          outcome: z.string().optional(),
+          host: z.string().optional(),
+          limit: z.coerce.number().int().min(1).max(1000).default(100),
+        }),
+        response: { ...problems, 200: z.object({ rollouts: z.array(Listing) }) },
+      },
+    },
+    async ({ query: { limit, ...filter } }) => {
+      const given = Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== undefined));
+      const rollouts: z.infer<typeof Listing>[] = [];
+      for await (const one of gateway.client.list(given)) {
+        rollouts.push(one);
+        if (rollouts.length === limit) break;
+      }
+      return { rollouts };
+    },
+  );
+
+  for (const action of ['pause', 'resume'] as const) {
+    app.post(
+      `/v1/rollouts/:rolloutId/${action}`,
+      {
+        config: { scope: 'write' },
+        schema: {
+          summary: `${action} a rollout`,
+          params: Id,
+          response: { ...problems, 200: Open, 409: Problem },
+        },
+      },
+      async ({ params: { rolloutId } }) => {
+        const status = await gateway.client[action](rolloutId);
+        if (!status) throw new HttpProblem(409, `rollout ${rolloutId} has ended`);
+        return { rolloutId, done: false as const, stage: status.stage };
+      },
+    );
+  }
+
+  app.post(
+    '/v1/rollouts/:rolloutId/cancel',
+    {
+      config: { scope: 'write' },
+      schema: {
+        summary: 'End a rollout; harmless on one that has ended',
+        params: Id,
+        body: z.object({ reason: CancelReason.default('user') }).nullish(),
+        response: { ...problems, 202: Id },
+      },
+    },
+    async ({ params, body }, reply) => {
+      await gateway.cancel(params.rolloutId, body?.reason ?? 'user');
+      return reply.code(202).send(params);
+    },
+  );
+
+  app.post(
+    '/v1/cancel',
+    {
+      config: { scope: 'write' },
+      schema: {
+        summary: 'End all rollouts that match every part of a selection',
+        body: z.object({ selection: Selection, reason: CancelReason.default('user') }),
+        response: { ...problems, 200: SweepReport },
+      },
+    },
+    ({ body }) => gateway.client.cancelMany(body.selection, body.reason),
+  );
+  app.post(
+    '/v1/cancel-stale',
+    {
+      config: { scope: 'write' },
+      schema: {
+        summary: 'End all rollouts with a token of an older policy version than this',
+        body: z.object({ belowVersion: z.int().min(0) }),
+        response: { ...problems, 200: SweepReport },
+      },
+    },
+    ({ body }) => gateway.client.cancelMany(body, 'stale'),
+  );
+};
+
+function idOf(given: string | undefined, key: string | undefined): string {
+  if (given !== undefined) return given;
+  if (key === undefined) return `http:${randomUUID()}`;
+  // Any text is a key: one that cannot be an id has one made from it.
+  return RolloutId.safeParse(key).success ? key : `http:${createHash('sha256').update(key).digest('hex')}`;
+}

@@ -1,0 +1,253 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import type { AddressInfo } from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
+import { after, test } from 'node:test';
+import { Validator } from '@seriousme/openapi-schema-validator';
+import { pino } from 'pino';
+import { loadHandlers } from '../../activities/handlers/registry.ts';
+import { TrajectoryStore } from '../../activities/trajectory/store.ts';
+import { tokenCommand } from '../../client/commands/token.ts';
+import { loadConfig } from '../../config/load.ts';
+import { loadTools } from '../../config/tools.ts';
+import { makeApp } from '../../gateway/app.ts';
+import { readTokens } from '../../gateway/auth.ts';
+import type { App } from '../../gateway/gateway.ts';
+import { gate } from '../workflows/kept.ts';
+import { report, untilCancelled, usual } from '../workflows/scripted.ts';
+import { scriptedService } from '../workflows/scripted-service.ts';
+
+const folder = mkdtempSync(path.join(os.tmpdir(), 'gateway-'));
+after(() => rmSync(folder, { recursive: true }));
+const store = new TrajectoryStore(path.join(folder, 'store'));
+const service = scriptedService(store);
+const tokensFile = path.join(folder, 'tokens.json');
+const tokens: Record<string, string> = {};
+
+/** As `rollouts token` does it. */
+async function makeToken(name: string, scopes: string): Promise<void> {
+  const config = loadConfig({ env: {}, flags: { gateway: { tokens: tokensFile } } });
+  const result = (value: unknown) => Object.assign(tokens, { [name]: (value as { token: string }).token });
+  await tokenCommand(config, name, scopes, { json: true, note: () => {}, result });
+}
+
+let app: Promise<App> | undefined;
+after(async () => (await app)?.close());
+
+/** Made at the first call, when the service stands. */
+async function address(): Promise<string> {
+  app ??= startApp();
+  const { port } = (await app).server.address() as AddressInfo;
+  return `http://127.0.0.1:${port}`;
+}
+
+async function startApp(): Promise<App> {
+  await makeToken('trainer', 'read,write');
+  await makeToken('dashboard', 'read');
+  const made = await makeApp({
+    config: loadConfig({ env: {}, flags: { gateway: { bodyBytes: 100_000 } } }),
+    client: service.client,
+    store,
+    handlers: await loadHandlers([], { python: () => loadTools().python }),
+    tokens: readTokens(tokensFile),
+    log: pino({ level: 'error' }),
+  });
+  await made.listen({ host: '127.0.0.1', port: 0 });
+  return made;
+}
+
+const task = { handler: 'math', id: 'task-1', data: { question: 'What is 1 + 1?', answer: '#### 2' } };
+
+async function call(
+  method: string,
+  place: string,
+  given: { body?: unknown; headers?: Record<string, string>; token?: string | null } = {},
+) {
+  const url = await address();
+  const { body, headers = {}, token = tokens.trainer } = given;
+  const response = await fetch(`${url}${place}`, {
+    method,
+    headers: {
+      ...(token === null ? {} : { authorization: `Bearer ${token}` }),
+      ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+      ...headers,
+    },
+    ...(body === undefined ? {} : { body: typeof body === 'string' ? body : JSON.stringify(body) }),
+  });
+  const text = await response.text();
+  return {
+    status: response.status,
+    type: response.headers.get('content-type'),
+    text,
+    json: () => JSON.parse(text),
+  };
+}
+
+test('a rollout is begun once for each key, waited for, and its record is that of the workflow', async () => {
+  const goOn = gate();
+  service.workers.script.run = async () => {
+    await goOn.passed;
+    return report;
+  };
+  const key = { headers: { 'idempotency-key': 'batch 7, sample 3' } };
+  const first = await call('POST', '/v1/rollouts', { ...key, body: { task } });
+  assert.equal(first.status, 202, first.text);
+  const { rolloutId } = first.json();
+  assert.match(rolloutId, /^http:[0-9a-f]{64}$/);
+  const again = await call('POST', '/v1/rollouts', { ...key, body: { task } });
+  assert.deepEqual([again.status, again.json().rolloutId], [202, rolloutId]);
+  const other = await call('POST', '/v1/rollouts', { ...key, body: { task, sample: 1 } });
+  assert.deepEqual([other.status, other.type], [409, 'application/problem+json; charset=utf-8']);
+  const open = await call('GET', `/v1/rollouts/${rolloutId}`);
+  assert.equal(open.json().done, false);
+  const waiting = call('GET', `/v1/rollouts/${rolloutId}?wait=30`);
+  goOn.open();
+  const { done, record } = (await waiting).json();
+  assert.equal(done, true);
+  assert.deepEqual([record.outcome, record.reward], ['completed', { total: 0.5, parts: { correct: 0.5 } }]);
+  assert.equal((await call('POST', '/v1/rollouts', { ...key, body: { task } })).json().rolloutId, rolloutId);
+  assert.equal(service.workers.calls.filter((name) => name === 'init').length, 1);
+});
+
+test('a key holds beyond what Temporal remembers, by the record in the store', async () => {
+  const body = { task, rolloutId: 'kept' };
+  assert.equal((await call('POST', '/v1/rollouts', { body })).status, 202);
+  const record = await service.client.result('kept');
+  await store.putTerminal(record);
+  const calls = service.workers.calls.length;
+  await service.client.temporal.workflowService.deleteWorkflowExecution({
+    namespace: 'default',
+    workflowExecution: { workflowId: 'kept' },
+  });
+  for (let gone = false; !gone; )
+    gone = !(await service.client.isOpen('kept').then(
+      () => true,
+      () => false,
+    ));
+  assert.equal((await call('POST', '/v1/rollouts', { body })).status, 202);
+  assert.equal((await call('POST', '/v1/rollouts', { body: { ...body, sample: 2 } })).status, 409);
+  assert.equal((await call('GET', '/v1/rollouts/kept')).json().record.rolloutId, 'kept');
+  assert.equal(service.workers.calls.length, calls, 'and none is run again');
+});
+
+test('rollouts are listed, paused, resumed and cancelled', async () => {
+  const begun = gate();
+  service.workers.script.init = async () => {
+    begun.open();
+    return untilCancelled();
+  };
+  await call('POST', '/v1/rollouts', { body: { task, rolloutId: 'steered', batchId: 'b' } });
+  await begun.passed;
+  let listed: { rolloutId: string }[] = [];
+  while (listed.length === 0) listed = (await call('GET', '/v1/rollouts?batchId=b')).json().rollouts;
+  assert.deepEqual(
+    listed.map((one) => one.rolloutId),
+    ['steered'],
+  );
+  const cancelled = await call('POST', '/v1/rollouts/steered/cancel', { body: { reason: 'stale' } });
+  assert.equal(cancelled.status, 202);
+  const { record } = (await call('GET', '/v1/rollouts/steered?wait=30')).json();
+  assert.deepEqual([record.outcome, record.cancel.reason], ['cancelled', 'stale']);
+  assert.equal(
+    (await call('POST', '/v1/rollouts/steered/cancel')).status,
+    202,
+    'harmless on one that has ended',
+  );
+  assert.equal((await call('POST', '/v1/rollouts/steered/pause')).status, 409);
+
+  const running = gate();
+  service.workers.script.init = usual.init;
+  let end!: () => void;
+  service.workers.script.run = () =>
+    new Promise((resolve) => {
+      running.open();
+      end = () => resolve({ ...report, ended: 'paused' });
+    });
+  service.workers.script.pause = async () => end();
+  await call('POST', '/v1/rollouts', { body: { task, rolloutId: 'paused' } });
+  await running.passed;
+  assert.equal((await call('POST', '/v1/rollouts/paused/pause')).json().stage, 'paused');
+  service.workers.script.run = usual.run;
+  assert.equal((await call('POST', '/v1/rollouts/paused/resume')).status, 200);
+  assert.equal((await call('GET', '/v1/rollouts/paused?wait=30')).json().record.outcome, 'completed');
+});
+
+test('many are ended by one call', async () => {
+  service.workers.script.init = () => untilCancelled();
+  for (const rolloutId of ['many-1', 'many-2'])
+    await call('POST', '/v1/rollouts', { body: { task, rolloutId } });
+  const swept = await call('POST', '/v1/cancel', {
+    body: { selection: { rolloutIds: ['many-1', 'many-2'] }, reason: 'batchComplete' },
+  });
+  assert.deepEqual(swept.json(), { aborted: 0, signalled: 2, silentHosts: [] });
+  assert.equal(
+    (await call('GET', '/v1/rollouts/many-2?wait=30')).json().record.cancel.reason,
+    'batchComplete',
+  );
+  assert.equal((await call('POST', '/v1/cancel-stale', { body: { belowVersion: 3 } })).json().aborted, 0);
+});
+
+test('bad input is answered with the field that is wrong', async () => {
+  const refused = async (status: number, pattern: RegExp, method: string, place: string, body?: unknown) => {
+    const answer = await call(method, place, body === undefined ? {} : { body });
+    assert.deepEqual(
+      [answer.status, answer.type],
+      [status, 'application/problem+json; charset=utf-8'],
+      answer.text,
+    );
+    assert.match(answer.json().detail, pattern);
+    return answer.json();
+  };
+  const problem = await refused(422, /\/limits\/maxTurns/, 'POST', '/v1/rollouts', {
+    task,
+    limits: { maxTurns: 0 },
+  });
+  assert.equal(problem.errors[0].field, '/limits/maxTurns');
+  assert.equal(problem.title, 'Unprocessable Entity');
+  await refused(422, /question/, 'POST', '/v1/rollouts', { task: { ...task, data: {} } });
+  await refused(422, /no handler is called "nope"/, 'POST', '/v1/rollouts', {
+    task: { ...task, handler: 'nope' },
+  });
+  await refused(422, /rolloutId/, 'POST', '/v1/rollouts', { task, rolloutId: '../x' });
+  await refused(422, /wait/, 'GET', '/v1/rollouts/x?wait=1000');
+  await refused(404, /there is no rollout nobody/, 'GET', '/v1/rollouts/nobody');
+  await refused(404, /nobody/, 'POST', '/v1/rollouts/nobody/cancel', {});
+  await refused(404, /there is no GET \/v2/, 'GET', '/v2');
+  await refused(400, /JSON/, 'POST', '/v1/rollouts', '{');
+  await refused(413, /too large/, 'POST', '/v1/rollouts', { task, groupId: 'x'.repeat(200_000) });
+  await refused(422, /name rollouts/, 'POST', '/v1/cancel', { selection: {} });
+});
+
+test('only who has a token with the scope of a route may use it', async () => {
+  const status = async (method: string, place: string, token: string | null) =>
+    (await call(method, place, { token, ...(method === 'POST' ? { body: { task } } : {}) })).status;
+  assert.equal(await status('GET', '/v1/rollouts', null), 401);
+  assert.equal(await status('GET', '/v1/rollouts', `${tokens.trainer}x`), 401);
+  assert.equal(await status('GET', '/v1/rollouts', tokens.dashboard as string), 200);
+  assert.equal(await status('POST', '/v1/rollouts', tokens.dashboard as string), 403);
+  assert.doesNotMatch(readFileSync(tokensFile, 'utf8'), new RegExp(tokens.trainer as string));
+  await assert.rejects(makeToken('trainer', 'read'), /has a token of trainer/);
+  await assert.rejects(makeToken('other', 'everything'), /--scopes: .*read/);
+  assert.equal(await status('GET', '/healthz', null), 200);
+  assert.equal(await status('GET', '/openapi.json', null), 200);
+});
+
+test('its description is valid OpenAPI 3.1 and names every route', async () => {
+  const description = (await call('GET', '/openapi.json')).json();
+  assert.equal(description.openapi, '3.1.0');
+  const { valid, errors } = await new Validator().validate(description);
+  assert.ok(valid, JSON.stringify(errors));
+  assert.deepEqual(Object.keys(description.paths).sort(), [
+    '/healthz',
+    '/readyz',
+    '/v1/cancel',
+    '/v1/cancel-stale',
+    '/v1/rollouts',
+    '/v1/rollouts/{rolloutId}',
+    '/v1/rollouts/{rolloutId}/cancel',
+    '/v1/rollouts/{rolloutId}/pause',
+    '/v1/rollouts/{rolloutId}/resume',
+    '/v1/rollouts/{rolloutId}/trajectory',
+  ]);
+});
