@@ -172,10 +172,11 @@ export const ConfigSchema = z.strictObject({
         .describe(
           'File with the hashes of bearer tokens; without one everybody who reaches the port may do all.',
         ),
-      tls: z
-        .strictObject({ certificate: z.string(), key: z.string() })
+      certificate: z
+        .string()
         .optional()
-        .describe('PEM files {certificate, key}: the service then speaks HTTPS alone.'),
+        .describe('PEM file; with gateway.key the service speaks HTTPS alone.'),
+      key: z.string().optional().describe('PEM file of the certificate’s key.'),
       bodyBytes: z
         .int()
         .min(1024)

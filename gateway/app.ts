@@ -8,6 +8,7 @@ import {
   validatorCompiler,
   type ZodTypeProvider,
 } from 'fastify-type-provider-zod';
+import { RolloutError } from '../contracts/failures.ts';
 import { protect, type Tokens } from './auth.ts';
 import { type App, Gateway, type GatewayParts } from './gateway.ts';
 import { answerProblems } from './problems.ts';
@@ -24,9 +25,14 @@ export interface AppOptions extends GatewayParts {
 /** The whole gateway, ready to listen. */
 export async function makeApp({ tokens, log, ...parts }: AppOptions): Promise<App> {
   const { gateway: settings } = parts.config;
-  const https = settings.tls && {
-    https: { cert: await readFile(settings.tls.certificate), key: await readFile(settings.tls.key) },
-  };
+  const { certificate, key } = settings;
+  if ((certificate === undefined) !== (key === undefined)) {
+    throw new RolloutError('InvalidRequest', 'gateway.certificate and gateway.key belong together');
+  }
+  const https =
+    certificate === undefined || key === undefined
+      ? {}
+      : { https: { cert: await readFile(certificate), key: await readFile(key) } };
   const app = Fastify({
     ...https,
     loggerInstance: log,
