@@ -4,7 +4,7 @@ import type { AgentEnd } from '../contracts/stages.ts';
 import type { Task } from '../contracts/task.ts';
 import type { LedgerWriter } from './agent/ledger-writer.ts';
 import { callHandler } from './handlers/call.ts';
-import { checkedOutcome } from './handlers/checked.ts';
+import { checkedOutcome, usualOutcome } from './handlers/checked.ts';
 import type { AgentHandler } from './handlers/handler.ts';
 import type { HandlerRegistry } from './handlers/registry.ts';
 import { bindSandbox } from './sandbox/bound.ts';
@@ -82,6 +82,6 @@ function takeOutcome(
   return callHandler(
     'outcome',
     bounds,
-    async () => (await handler.outcome?.({ task, sandbox, messages, said, answer })) ?? { answer },
+    async () => (await handler.outcome?.({ task, sandbox, messages, said, answer })) ?? usualOutcome(answer),
   );
 }

@@ -5,7 +5,8 @@ const SHORT_UNIT = '(?:cm|mm|km|kg|mg|ml|mL|ft|in|mi|lb|oz|hr|yd|am|pm|Hz|ms|sq|
 
 const NUMBER = String.raw`[-+]?[$€£]?\d[\d,.]*(?:/\d+)?`;
 const UNIT = String.raw`(?:\p{L}{3,}|per|of|${SHORT_UNIT})(?:/\p{L}+)?(?:\^?[23²³])?\.?`;
-const WITH_UNIT = new RegExp(String.raw`^(${NUMBER})\s+((?:${UNIT}\s*)+)$`, 'u');
+// With spaces between units: letters that could be split in any way would take for ever.
+const WITH_UNIT = new RegExp(String.raw`^(${NUMBER})\s+(${UNIT}(?:\s+${UNIT})*)$`, 'u');
 const WORDS = /^\p{L}[\p{L}'’-]{2,}(?:[ ,]+[\p{L}'’-]+)*$/u;
 
 /**

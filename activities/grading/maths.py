@@ -4,6 +4,7 @@
 {"op": "same", "gold": …, "given": …} -> true or false
 """
 
+import logging
 import os
 import sys
 
@@ -13,6 +14,7 @@ from math_verify import LatexExtractionConfig, parse, verify
 from sympy import Basic, Float, UnevaluatedExpr
 from worker import serve
 
+logging.disable(logging.WARNING)  # that its limits by alarm are off, as they must be
 CONFIG = [LatexExtractionConfig()]
 # Math-Verify compares numbers to so many decimal places, whatever their size: 1/2004! would be 1/2006!. Where
 # both are numbers, they must also agree relative to their size: exact ones to 15 digits, decimals as 1/3 and

@@ -7,6 +7,8 @@ const PROGRAM = new URL('./maths.py', import.meta.url);
 const SECONDS = 5;
 /** Characters of an answer that can be one: what is longer is no answer, and not worth a parser's time. */
 const MOST_CHARACTERS = 2000;
+/** Brackets inside each other, for the same reason. */
+const DEEPEST = 40;
 
 /**
  * Whether an answer is mathematically the gold one, as Hugging Face's Math-Verify judges it, in the
@@ -18,7 +20,7 @@ export async function sameMaths(
   { gold, given }: { readonly gold: string; readonly given: string },
   signal?: AbortSignal,
 ): Promise<boolean> {
-  if (given.length > MOST_CHARACTERS) return false;
+  if (!mayBeAnswer(given)) return false;
   const request = { op: 'same', gold: asLatex(gold), given: asLatex(given) };
   return z.boolean().parse(await python.ask(PROGRAM, request, options(signal)));
 }
@@ -29,11 +31,20 @@ export async function readMaths(
   text: string,
   signal?: AbortSignal,
 ): Promise<string | null> {
-  if (text.length > MOST_CHARACTERS) return null;
+  if (!mayBeAnswer(text)) return null;
   return z
     .string()
     .nullable()
     .parse(await python.ask(PROGRAM, { op: 'parse', text: asLatex(text) }, options(signal)));
+}
+
+function mayBeAnswer(text: string): boolean {
+  let [depth, deepest] = [0, 0];
+  for (const character of text) {
+    if ('{[('.includes(character)) deepest = Math.max(deepest, ++depth);
+    else if ('}])'.includes(character)) depth--;
+  }
+  return text.length <= MOST_CHARACTERS && deepest <= DEEPEST;
 }
 
 function options(signal: AbortSignal | undefined) {

@@ -5,6 +5,14 @@ import { ChatMessage, Reward } from '../../contracts/trajectory.ts';
 /** An outcome travels with every trajectory: a few kilobytes, and files elsewhere. */
 const MOST_OUTCOME_BYTES = 256 * 1024;
 
+/** Characters of an answer that the usual outcome keeps, from its end. */
+const LONGEST_ANSWER = 60_000;
+
+/** The outcome of a handler that takes none: what the agent said last. What a policy says is never too long for it. */
+export function usualOutcome(answer: string | null): Record<string, unknown> {
+  return { answer: answer === null ? null : answer.slice(-LONGEST_ANSWER) };
+}
+
 /** The opening messages; a model can't be asked about nothing. */
 export function checkedPrompt(prompt: unknown): ChatMessage[] {
   const parsed = z.array(ChatMessage).min(1).safeParse(prompt);

@@ -1,7 +1,7 @@
 import { RolloutError } from '../../contracts/failures.ts';
 import type { Reward } from '../../contracts/trajectory.ts';
 import type { BoundSandbox } from '../sandbox/bound.ts';
-import { checkedOutcome, checkedReward } from './checked.ts';
+import { checkedOutcome, checkedReward, usualOutcome } from './checked.ts';
 import type { AgentHandler, EvaluateContext } from './handler.ts';
 
 /** An answer that was recorded has no sandbox behind it. */
@@ -19,7 +19,7 @@ export async function recordedOutcome(handler: AgentHandler, task: unknown, resp
   const given = { task, messages, said: [response], answer: response, sandbox: NO_SANDBOX };
   const outcome = handler.recorded
     ? await handler.recorded({ task, response, messages })
-    : ((await handler.outcome?.(given)) ?? { answer: response });
+    : ((await handler.outcome?.(given)) ?? usualOutcome(response));
   return { outcome: checkedOutcome(outcome), messages };
 }
 

@@ -1,9 +1,12 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
+import { asLatex } from '../../activities/grading/latex.ts';
+import { quantityIn } from '../../activities/grading/quantities.ts';
 import { sameOutput } from '../../activities/handlers/code/compare.ts';
 import { CodeTask, problemOf } from '../../activities/handlers/code/layouts.ts';
 import { submissionIn } from '../../activities/handlers/code/submission.ts';
+import { statedAnswer } from '../../activities/handlers/math/answers.ts';
 
 const PACKED = 'eJxrYJ2qwQABPaoRsGb2VUwAAQ=='; // no pickle of a text
 
@@ -50,6 +53,14 @@ test('the program is the last block in a language, else the last block, else the
     assert.equal(found.language, language, reply);
     if (code !== undefined) assert.equal(found.code, code);
   }
+});
+
+test('a long and hostile reply is read in one pass', () => {
+  // A reader that goes back over it would take hours.
+  assert.equal(submissionIn('```a\n'.repeat(200_000)).code.length, 1_000_000);
+  assert.equal(statedAnswer('\\boxed{'.repeat(10_000)), undefined);
+  asLatex(`5 ${'a'.repeat(1900)}!`);
+  quantityIn(`5 ${'m'.repeat(1900)}!`);
 });
 
 test('rows of every layout are read as they are; a bad one is named by its field', () => {

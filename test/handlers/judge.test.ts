@@ -53,6 +53,7 @@ test('programs are judged test by test, as judges say it', async (t) => {
     ['raises', ONE, 'python', 'raise SystemExit(3)', { RE: 1 }],
     ['does not compile', ONE, 'python', 'print(', { CE: 1 }],
     ['says nothing', ONE, 'python', '', { WA: 1 }],
+    ['is too long', ONE, 'python', `${GOOD}\n${'#'.repeat(300_000)}`, { CE: 1 }],
     ['hangs', ONE, 'python', 'while True: pass', { TLE: 1 }],
     [
       'grows',

@@ -5,13 +5,16 @@ import { loadPrompt } from '../prompt-file.ts';
 import { judgeFunctions } from './functions.ts';
 import { CodeTask, problemOf } from './layouts.ts';
 import { judgeProgram } from './stdio.ts';
-import { submissionIn } from './submission.ts';
+import { Submission, submissionIn } from './submission.ts';
 import { rewardOf } from './verdict.ts';
 
 const EXAMPLE = {
   question: 'Read two whole numbers and print their sum.',
   input_output: '{"inputs": ["1 2\\n"], "outputs": ["3\\n"]}',
 };
+
+/** Characters of a program: judges take 64 kB. */
+const MOST_CODE = 65_536;
 
 function codeHandler(name: string, by: 'pass' | 'fraction', reward: string): AgentHandler<CodeTask> {
   return defineHandler<CodeTask>({
@@ -32,12 +35,18 @@ function codeHandler(name: string, by: 'pass' | 'fraction', reward: string): Age
       return loadPrompt(new URL('./prompt.md', import.meta.url), { problem, fences });
     },
 
+    outcome: async ({ answer }) => {
+      const submission = submissionIn(answer ?? '');
+      return submission.code.length > MOST_CODE ? { tooLong: submission.code.length } : { ...submission };
+    },
+
     evaluate: async ({ task, outcome, each }) => {
       const problem = problemOf(task);
-      const submission = submissionIn(typeof outcome.answer === 'string' ? outcome.answer : '');
       const early = by === 'pass';
-      const verdicts =
-        problem.kind === 'stdio'
+      const submission = Submission.safeParse(outcome).data;
+      const verdicts = !submission
+        ? ['CE' as const]
+        : problem.kind === 'stdio'
           ? await judgeProgram(problem, submission, { each }, early)
           : await judgeFunctions(problem, submission.code, { each }, early);
       const tests =

@@ -2,7 +2,8 @@
 export type Problem = StdioProblem | FunctionProblem;
 
 /** Languages that answers may be in. */
-export type Language = 'python' | 'cpp';
+export const LANGUAGES = ['python', 'cpp'] as const;
+export type Language = (typeof LANGUAGES)[number];
 
 interface Common {
   /** What the agent is asked. */

@@ -1,12 +1,11 @@
-import type { Language } from './problem.ts';
+import { z } from 'zod';
+import { blocksIn } from '../../grading/blocks.ts';
+import { LANGUAGES as LANGUAGES_KNOWN, type Language } from './problem.ts';
 
 /** A program that somebody answered with. */
-export interface Submission {
-  readonly language: Language;
-  readonly code: string;
-}
+export const Submission = z.object({ language: z.enum(LANGUAGES_KNOWN), code: z.string() });
+export type Submission = z.infer<typeof Submission>;
 
-const FENCE = /^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n]*\n([\s\S]*?)^[ \t]*\1[ \t]*$/gm;
 const LANGUAGES: Readonly<Record<string, Language>> = {
   ...{ python: 'python', py: 'python', python3: 'python' },
   ...{ cpp: 'cpp', 'c++': 'cpp', cc: 'cpp', cxx: 'cpp' },
@@ -17,11 +16,12 @@ const LANGUAGES: Readonly<Record<string, Language>> = {
  * the reply as a whole. Pure.
  */
 export function submissionIn(reply: string): Submission {
-  const blocks = [...reply.replaceAll('\r\n', '\n').matchAll(FENCE)];
-  const named = blocks.findLast(([, , name]) => LANGUAGES[(name ?? '').toLowerCase()]);
-  const chosen = named ?? blocks.findLast(([, , name]) => name === '');
-  const code = chosen?.[3] ?? reply;
-  return { language: LANGUAGES[(chosen?.[2] ?? '').toLowerCase()] ?? languageOf(code), code };
+  const blocks = blocksIn(reply);
+  const chosen =
+    blocks.findLast(({ language }) => LANGUAGES[language]) ??
+    blocks.findLast(({ language }) => language === '');
+  const code = chosen?.content ?? reply;
+  return { language: LANGUAGES[chosen?.language ?? ''] ?? languageOf(code), code };
 }
 
 function languageOf(code: string): Language {

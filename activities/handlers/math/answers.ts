@@ -44,7 +44,7 @@ function sentence(text: string | undefined): string | undefined {
 }
 
 function lastMatch(text: string, pattern: RegExp): string | undefined {
-  const answer = [...text.matchAll(pattern)].at(-1)?.[1]?.trim();
+  const answer = [...text.matchAll(pattern)].at(-1)?.[1]?.slice(0, LONGEST_BOX).trim();
   return answer === '' ? undefined : answer;
 }
 
@@ -59,10 +59,14 @@ function lastBoxed(text: string): string | undefined {
   return undefined;
 }
 
+/** Characters that a box may hold: what is longer is no answer, and many that are never closed would take for ever. */
+const LONGEST_BOX = 4000;
+
 /** Where the brace closes that was opened just before `from`; `\{` and `\}` are no braces. */
 function closingBrace(text: string, from: number): number | undefined {
   let depth = 1;
-  for (let index = from; index < text.length; index++) {
+  const end = Math.min(text.length, from + LONGEST_BOX);
+  for (let index = from; index < end; index++) {
     if (text[index] === '\\') index++;
     else if (text[index] === '{') depth++;
     else if (text[index] === '}' && --depth === 0) return index;

@@ -9,7 +9,7 @@ import { must, placeRepository, variablesOf } from './sandbox.ts';
 import type { Instance } from './task.ts';
 
 const LAUNCHER = readFileSync(new URL('./launcher.py', import.meta.url), 'utf8');
-const MOST_REPORT_BYTES = 64 * 1024 ** 2;
+const MOST_REPORT_BYTES = 16 * 1024 ** 2;
 const APPLY_MS = 60_000;
 const APPLY = ['git', 'apply', '--binary', '--whitespace=nowarn'];
 /** Git without any settings but its own. */

@@ -1,5 +1,6 @@
 import { gunzipSync, gzipSync } from 'node:zlib';
 import { RolloutError } from '../../../contracts/failures.ts';
+import { blocksIn } from '../../grading/blocks.ts';
 import { bash } from '../../tools/bash.ts';
 import { editor } from '../../tools/editor.ts';
 import { finish } from '../../tools/finish.ts';
@@ -87,6 +88,6 @@ function packed(patch: Buffer): Record<string, unknown> {
 
 /** The patch in a reply: its last fenced block of a diff, else all of it. */
 function patchIn(response: string): string {
-  const blocks = [...response.matchAll(/^```(?:diff|patch)[ \t]*\n([\s\S]*?)^```[ \t]*$/gm)];
-  return blocks.at(-1)?.[1] ?? response;
+  const block = blocksIn(response).findLast(({ language }) => language === 'diff' || language === 'patch');
+  return block?.content ?? response;
 }
