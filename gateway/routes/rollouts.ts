@@ -160,7 +160,11 @@ export const rolloutRoutes: Routes = (app, gateway) => {
         response: { ...problems, 200: SweepReport },
       },
     },
-    ({ body }) => gateway.client.cancelMany(body, 'stale'),
+    async ({ body: { belowVersion } }) => {
+      // From then on none goes on, known to a host or not; those that run end at once by the sweep.
+      await gateway.client.pool.raiseFloor(belowVersion);
+      return gateway.client.cancelMany({ belowVersion }, 'stale');
+    },
   );
 };
 

@@ -45,6 +45,7 @@ async function address(): Promise<string> {
 async function startApp(): Promise<App> {
   await makeToken('trainer', 'read,write');
   await makeToken('dashboard', 'read');
+  await makeToken('operator', 'admin');
   const made = await makeApp({
     config: loadConfig({ env: {}, flags: { gateway: { bodyBytes: 100_000 } } }),
     client: service.client,
@@ -188,6 +189,28 @@ test('many are ended by one call', async () => {
   assert.equal((await call('POST', '/v1/cancel-stale', { body: { belowVersion: 3 } })).json().aborted, 0);
 });
 
+test('the pool of LLM servers is looked at and changed', async () => {
+  const pool = (await call('GET', '/v1/pools/default', { token: tokens.dashboard as string })).json();
+  assert.deepEqual([pool.members, pool.floor], [[], 3], 'the floor that was set with what is stale');
+  const floor = (version: number, token = tokens.operator as string) =>
+    call('POST', '/v1/policies/default/floor', { body: { version }, token });
+  const raised = await floor(4);
+  assert.deepEqual(
+    [raised.status, raised.json().state.floor, raised.json().silent],
+    [200, 4, []],
+    raised.text,
+  );
+  assert.match((await floor(2)).json().detail, /the floor is 4, and is only raised/);
+  assert.equal((await floor(5, tokens.trainer)).status, 403);
+  const swap = { mode: 'drain', version: -1, folder: '/w' };
+  const wrong = await call('POST', '/v1/policies/default/version', {
+    body: swap,
+    token: tokens.operator as string,
+  });
+  assert.deepEqual([wrong.status, wrong.json().errors[0].field], [422, '/version']);
+  assert.equal((await call('GET', '/v1/pools/other')).status, 404);
+});
+
 test('bad input is answered with the field that is wrong', async () => {
   const refused = async (status: number, pattern: RegExp, method: string, place: string, body?: unknown) => {
     const answer = await call(method, place, body === undefined ? {} : { body });
@@ -243,6 +266,9 @@ test('its description is valid OpenAPI 3.1 and names every route', async () => {
     '/readyz',
     '/v1/cancel',
     '/v1/cancel-stale',
+    ...['floor', 'version'].map((change) => `/v1/policies/{pool}/${change}`),
+    '/v1/pools/{pool}',
+    ...['add', 'drain', 'label', 'remove'].map((change) => `/v1/pools/{pool}/${change}`),
     '/v1/rollouts',
     '/v1/rollouts/{rolloutId}',
     '/v1/rollouts/{rolloutId}/cancel',
