@@ -216,8 +216,8 @@ export class RolloutClient {
   }
 
   /**
-   * Ends everything that is selected; returns when agents have been stopped and the rest has been told. Durable:
-   * it goes on when this process dies.
+   * Ends everything that is selected; returns when agents have been stopped and the rest has been told. Once a
+   * workflow worker has taken it it goes on when this process dies; while none is up it waits here, and ends with us.
    * @throws RolloutError InvalidRequest naming the field.
    */
   async cancelMany(selection: Selection, reason: CancelReason = 'user'): Promise<SweepReport> {
