@@ -189,6 +189,7 @@ class Run {
     const { handler, data } = handlers.open(request.task);
     const policy = await policies.open(request.rolloutId, {
       signal: this.stop.generation,
+      ...(request.serverLabel === undefined ? {} : { label: request.serverLabel }),
       onWaiting: (waiting) => this.clock.wait(waiting),
       onFloor: (floor) => {
         this.floor = floor;

@@ -1,6 +1,13 @@
 import { z } from 'zod';
 import { LlmServer } from '../contracts/llm.ts';
-import { Attempts, Deadlines, Limits, PausedSandboxSeconds, Sampling } from '../contracts/request.ts';
+import {
+  Attempts,
+  Deadlines,
+  Limits,
+  PausedSandboxSeconds,
+  Sampling,
+  ServerLabel,
+} from '../contracts/request.ts';
 import { SandboxBackendName } from '../contracts/sandbox.ts';
 import { ToolFormat } from '../contracts/tools.ts';
 
@@ -214,6 +221,9 @@ export const ConfigSchema = z.strictObject({
       limits: Limits.prefault({}),
       deadlines: Deadlines.prefault({}),
       attempts: Attempts.prefault({}),
+      serverLabel: ServerLabel.optional().describe(
+        'Label of the LLM servers that rollouts are sampled on; `policy` if not set.',
+      ),
       heartbeatTimeoutSeconds: z
         .number()
         .min(1)

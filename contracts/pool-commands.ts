@@ -1,12 +1,9 @@
 import { z } from 'zod';
 import { LlmServer } from './llm.ts';
 import { POLICY_LABEL } from './pool.ts';
+import { ServerLabel } from './request.ts';
 
-/** Labels appear in commands and tables: letters, digits and `._-`. */
-export const PoolLabel = z
-  .string()
-  .regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,49}$/, 'letters, digits and . _ - only');
-const Labels = z.array(PoolLabel).min(1).max(20);
+const Labels = z.array(ServerLabel).min(1).max(20);
 /** Addresses name servers: without a slash at the end, so that each has one name. */
 const Address = z.url({ protocol: /^https?$/ }).transform((url) => url.replace(/\/+$/, ''));
 const Server = LlmServer.extend({ url: Address });
@@ -47,14 +44,14 @@ export const SwapWeights = z.discriminatedUnion('mode', [
     version: Version,
     /** Of the weights, as the servers' machines see it. */
     folder: z.string().min(1),
-    label: PoolLabel.default(POLICY_LABEL),
+    label: ServerLabel.default(POLICY_LABEL),
     drainSeconds: DrainSeconds,
   }),
   z.strictObject({
     mode: z.literal('blueGreen'),
     version: Version,
     servers: z.array(Server).min(1).max(1_000),
-    label: PoolLabel.default(POLICY_LABEL),
+    label: ServerLabel.default(POLICY_LABEL),
     drainSeconds: DrainSeconds,
   }),
 ]);

@@ -112,6 +112,11 @@ export const PausedSandboxSeconds = z
       'another at resume, on any host; processes, variables of shells and files elsewhere are gone. Not set: it stays.',
   );
 
+/** Labels of LLM servers appear in commands and tables: letters, digits and `._-`. */
+export const ServerLabel = z
+  .string()
+  .regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,49}$/, 'letters, digits and . _ - only');
+
 /** Everything a rollout workflow is started with; complete, so that a history explains itself. */
 export const RolloutRequest = z.object({
   rolloutId: RolloutId,
@@ -135,6 +140,8 @@ export const RolloutRequest = z.object({
   digest: z.string().max(200).optional(),
   /** Seconds of a pause after which the sandbox is given back; if absent it stays. */
   pausedSandboxSeconds: PausedSandboxSeconds,
+  /** Label of the LLM servers that sample it; `policy` if absent. */
+  serverLabel: ServerLabel.optional(),
 });
 export type RolloutRequest = z.infer<typeof RolloutRequest>;
 /** What a caller has to give: all that has a default may be left out. */

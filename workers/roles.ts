@@ -43,7 +43,9 @@ export async function makeWorkers(config: Config, roles: readonly Role[]): Promi
     shutdownForceTime: `${config.workers.shutdownSeconds}s`,
     maxHeartbeatThrottleInterval: '10s',
   } as const satisfies Omit<WorkerOptions, 'taskQueue'>;
-  const pool = roles.includes('run') ? await joinPool(config, shared) : undefined;
+  // Graders ask judge models, which are servers of the pool as well.
+  const samples = roles.includes('run') || roles.includes('eval');
+  const pool = samples ? await joinPool(config, shared) : undefined;
 
   const makers: Record<Role, () => Promise<Worker | Worker[]>> = {
     workflow: async () =>
@@ -67,24 +69,19 @@ export async function makeWorkers(config: Config, roles: readonly Role[]): Promi
           nexusTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },
         },
       }),
-    run: async () => {
-      const { view: policies, workers } = pool as PoolPart;
-      return [
-        ...workers,
-        await Worker.create({
-          ...shared,
-          taskQueue: runQueue(config.derived.host),
-          activities: makeRunActivities({
-            handlers,
-            sandboxes,
-            policies,
-            parser: PARSERS[config.llm.toolFormat],
-            store,
-          }),
-          maxConcurrentActivityTaskExecutions: config.workers.runSlots ?? config.sandbox.capacity,
+    run: () =>
+      Worker.create({
+        ...shared,
+        taskQueue: runQueue(config.derived.host),
+        activities: makeRunActivities({
+          handlers,
+          sandboxes,
+          policies: (pool as PoolPart).view,
+          parser: PARSERS[config.llm.toolFormat],
+          store,
         }),
-      ];
-    },
+        maxConcurrentActivityTaskExecutions: config.workers.runSlots ?? config.sandbox.capacity,
+      }),
     eval: async () => {
       const { evaluate, conclude } = makeEvaluateActivities({
         handlers,
@@ -108,7 +105,7 @@ export async function makeWorkers(config: Config, roles: readonly Role[]): Promi
       ];
     },
   };
-  const workers: Worker[] = [];
+  const workers: Worker[] = [...(pool?.workers ?? [])];
   for (const role of roles) workers.push(...[await makers[role]()].flat());
   return {
     workers,

@@ -1,5 +1,4 @@
 import {
-  ActivityFailure,
   ApplicationFailure,
   allHandlersFinished,
   condition,
@@ -7,8 +6,6 @@ import {
   defineQuery,
   defineSignal,
   defineUpdate,
-  log,
-  proxyActivities,
   setCurrentDetails,
   setHandler,
   workflowInfo,
@@ -21,7 +18,6 @@ import {
   type ModelFacts,
   POOL_STATE_QUERY,
   POOL_UPDATES,
-  type PoolActivities,
   type PoolInput,
   type PoolMember,
   type PoolReport,
@@ -38,8 +34,8 @@ import type {
   RemoveServer,
   SwapWeights,
 } from '../contracts/pool-commands.ts';
-import { POOL_QUEUE } from '../contracts/queues.ts';
 import { poolProblem } from './pool-guards.ts';
+import { probed, reasonOf, servers } from './pool-servers.ts';
 import * as state from './pool-state.ts';
 import { PoolWorkers } from './pool-workers.ts';
 
@@ -259,45 +255,6 @@ class LlmPool {
     );
     setCurrentDetails([`${lines.length} servers, floor ${this.#state.floor}`, ...lines].join('  \n'));
   }
-}
-
-const servers = proxyActivities<PoolActivities>({
-  taskQueue: POOL_QUEUE,
-  // Large weights take minutes; a worker that dies meanwhile shows by its heartbeat.
-  startToCloseTimeout: '1h',
-  scheduleToStartTimeout: '60s',
-  heartbeatTimeout: '30s',
-  retry: { maximumAttempts: 3, initialInterval: '1s' },
-});
-
-/** @throws ApplicationFailure of the type with which the look at a server failed */
-async function probed(server: LlmServer): Promise<ModelFacts> {
-  try {
-    return await look.probe({ server });
-  } catch (error) {
-    const { type, message } = reasonOf(error);
-    log.warn('a server is refused', { url: server.url, message });
-    throw ApplicationFailure.nonRetryable(message, type);
-  }
-}
-
-const look = proxyActivities<PoolActivities>({
-  taskQueue: POOL_QUEUE,
-  startToCloseTimeout: '5m',
-  scheduleToStartTimeout: '60s',
-  heartbeatTimeout: '30s',
-  // Whoever adds a server hears at once why it cannot be.
-  retry: { maximumAttempts: 1 },
-});
-
-function reasonOf(error: unknown): { type: string; message: string } {
-  const cause = error instanceof ActivityFailure ? (error.cause ?? error) : error;
-  const type = cause instanceof ApplicationFailure ? (cause.type ?? 'Internal') : 'QueueTimeout';
-  const nobody = 'no run worker took it in time';
-  return {
-    type,
-    message: cause instanceof ApplicationFailure ? cause.message : `${nobody}: ${messageOf(cause)}`,
-  };
 }
 
 function refused(message: string): ApplicationFailure {

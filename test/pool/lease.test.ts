@@ -7,7 +7,7 @@ import { PROJECT_ROOT } from '../../config/tools.ts';
 import type { LlmServer } from '../../contracts/llm.ts';
 import { until } from '../durability/support.ts';
 import { sampleOn } from './sampling.ts';
-import { type PoolService, startPoolService, startTunnel } from './support.ts';
+import { type PoolService, SHORT_LEASES, startPoolService, startTunnel } from './support.ts';
 import type { VersionedServer } from './versioned-server.ts';
 
 let service: PoolService;
@@ -32,15 +32,15 @@ test('a worker that stands still, one that is cut off and one that joins in the 
     await Promise.allSettled(sampling);
   });
   const [old, next] = [await service.server(t, 1), await service.server(t, 2)];
-  const client = await service.client(t, 'leases');
+  const client = await service.client(t, SHORT_LEASES);
   const tunnel = await startTunnel(address);
-  const usual = await service.join(t, 'leases');
-  const cutOff = await service.join(t, 'leases', tunnel.address);
+  const usual = await service.join(t, SHORT_LEASES);
+  const cutOff = await service.join(t, SHORT_LEASES, tunnel.address);
   t.after(() => tunnel.close());
   await client.pool.add({ server: entry(old, 1) });
   sampling.push(sampleOn(usual.view, 'usual', stop.signal), sampleOn(cutOff.view, 'cut-off', stop.signal));
   const sampler = fileURLToPath(new URL('./sampler.ts', import.meta.url));
-  const child = spawn(process.execPath, ['--import', 'tsx', sampler, address, 'leases'], {
+  const child = spawn(process.execPath, ['--import', 'tsx', sampler, address, SHORT_LEASES], {
     cwd: path.resolve(PROJECT_ROOT),
     stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
   });
@@ -53,7 +53,7 @@ test('a worker that stands still, one that is cut off and one that joins in the 
   tunnel.cut();
   const swapping = client.pool.swap({ mode: 'blueGreen', version: 2, servers: [entry(next)] });
   await until(async () => (await client.pool.state()).members.length === 2, 'the swap has begun');
-  const joiner = await service.join(t, 'leases');
+  const joiner = await service.join(t, SHORT_LEASES);
   sampling.push(sampleOn(joiner.view, 'joiner', stop.signal));
   const { state, silent, failed } = await swapping;
   const returned = world.begun.length;

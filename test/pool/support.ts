@@ -13,14 +13,13 @@ import { tokenizerFolder } from '../support/tokenizer-folders.ts';
 import { workflowBundle } from '../support/workflows.ts';
 import { makeWorld, VersionedServer, type World } from './versioned-server.ts';
 
-/** Short, since tests wait for leases to run out. */
-export const LEASE_SECONDS = 2;
+/** A pool of this name has leases that run out within a test; others have the usual time. */
+export const SHORT_LEASES = 'short-leases';
+const SHORT_SECONDS = 3;
 
 export function configOf(address: string, pool: string): Config {
-  return loadConfig({
-    env: {},
-    flags: { temporal: { address }, llm: { pool, leaseSeconds: LEASE_SECONDS } },
-  });
+  const llm = { pool, ...(pool === SHORT_LEASES ? { leaseSeconds: SHORT_SECONDS } : {}) };
+  return loadConfig({ env: {}, flags: { temporal: { address }, llm } });
 }
 
 /** What all tests of a file share: a real Temporal server, a workflow worker, and the servers' world. */

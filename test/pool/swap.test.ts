@@ -80,11 +80,16 @@ async function startStages(t: Parameters<PoolService['join']>[0], pool: string) 
   });
 }
 
-async function startRollouts(client: RolloutClient, name: string, count: number): Promise<string[]> {
+async function startRollouts(
+  client: RolloutClient,
+  name: string,
+  count: number,
+  more: { serverLabel?: string } = {},
+): Promise<string[]> {
   const ids = Array.from({ length: count }, (_, n) => `${name}-${n}`);
   const limits = { maxTurns: 10_000, maxTotalTokens: 90_000 };
   for (const rolloutId of ids) {
-    await client.start({ rolloutId, task: { handler: 'idle', id: rolloutId, data: {} }, limits });
+    await client.start({ rolloutId, task: { handler: 'idle', id: rolloutId, data: {} }, limits, ...more });
   }
   return ids;
 }
@@ -173,7 +178,7 @@ test('weights are swapped in each mode while 32 rollouts run: none begins on the
   assert.ok(mixed.turns > mixed.requests, 'and turns that were broken off went on under the next version');
 });
 
-test('a floor ends every rollout with an older token at once, and says stale', async (t) => {
+test('a floor ends every rollout with an older token at once; a request names the servers that it wants', async (t) => {
   const { world } = service;
   world.finishing = false;
   const one = await service.server(t, 7);
@@ -194,7 +199,8 @@ test('a floor ends every rollout with an older token at once, and says stale', a
     assert.ok(trajectory, 'what it sampled is kept');
   }
   await assert.rejects(client.pool.raiseFloor(7), { type: 'InvalidRequest', message: /only raised/ });
-  const [fresh] = await startRollouts(client, 'fresh', 1);
+  await client.pool.label({ url: one.url, labels: ['h100'] });
+  const [fresh] = await startRollouts(client, 'fresh', 1, { serverLabel: 'h100' });
   world.finishing = true;
   assert.equal((await client.result(fresh as string)).outcome, 'completed');
 });

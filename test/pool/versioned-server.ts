@@ -6,7 +6,7 @@ import { readTokenizerFolder, type TokenizerFolder } from '../../activities/llm/
 
 const NEVER = new AbortController().signal;
 /** Milliseconds between two tokens. */
-const PACE_MS = 2;
+const PACE_MS = 15;
 /** Tokens of a turn that say by what version they were sampled. */
 const FILLER = 24;
 

@@ -7,7 +7,7 @@ import type { Config } from '../../config/load.ts';
 import { controlQueue, POOL_QUEUE } from '../../contracts/queues.ts';
 import { PoolKeeper } from './keeper.ts';
 
-/** A run worker's part in its pool. */
+/** The part that a process which samples has in its pool. */
 export interface PoolPart {
   readonly view: PoolView;
   /** Of its control queue, and of what is done to the servers. */
@@ -22,7 +22,7 @@ export async function joinPool(
   shared: Omit<WorkerOptions, 'taskQueue'> & Required<Pick<WorkerOptions, 'connection'>>,
 ): Promise<PoolPart> {
   const { connection, namespace } = shared;
-  const worker = `${derived.host}-run-${randomUUID().slice(0, 8)}`;
+  const worker = `${derived.host}-${randomUUID().slice(0, 8)}`;
   const view = new PoolView(worker, {
     timeouts: { firstByteMs: llm.firstByteSeconds * 1000, idleMs: llm.idleSeconds * 1000 },
   });
