@@ -2,7 +2,8 @@ import type { Context } from '@temporalio/activity';
 import { RolloutError } from '../contracts/failures.ts';
 import { recordIdentity, recordTimings } from '../contracts/record.ts';
 import type { RolloutResult } from '../contracts/result.ts';
-import type { ConcludeInput, EvaluateActivities, EvaluateInput } from '../contracts/stages.ts';
+import type { EvaluateActivities, EvaluateInput } from '../contracts/stages.ts';
+import { conclude } from './conclude.ts';
 import { atEdge } from './errors.ts';
 import { grade } from './grading/grade.ts';
 import { judgeOn, type LabelledServers } from './grading/judge-model.ts';
@@ -11,7 +12,6 @@ import { withHeartbeat } from './heartbeat.ts';
 import type { SandboxClient } from './sandbox/client.ts';
 import { assembleTrajectories, messagesOf, truncationOf } from './trajectory/assemble.ts';
 import type { TrajectoryStore } from './trajectory/store.ts';
-import { versionRange } from './trajectory/versions.ts';
 
 export interface EvaluateDependencies {
   readonly handlers: HandlerRegistry;
@@ -99,20 +99,4 @@ async function evaluate(
     }),
   };
   return store.putTerminal(result);
-}
-
-async function conclude(
-  store: TrajectoryStore,
-  { request, attempt, result }: ConcludeInput,
-): Promise<RolloutResult> {
-  const { workflowRunId } = result;
-  const key = { rolloutId: request.rolloutId, workflowRunId, attempt };
-  const records = (await store.getLedger(key)) ?? [];
-  const sampled = records.some((record) => record.kind === 'sampled');
-  const context = { request, workflowRunId, attempt, reward: null, metadata: { host: result.host } };
-  return store.putTerminal({
-    ...result,
-    policyVersions: versionRange(records),
-    trajectory: sampled ? await store.putTrajectory(key, assembleTrajectories(records, context)) : null,
-  });
 }

@@ -6,6 +6,7 @@ import { visibilityQuery } from '../contracts/filter.ts';
 import { CANCEL_SIGNAL, type CancelSignal } from '../contracts/signals.ts';
 import type { SignalRestInput, SweepActivities } from '../contracts/sweep.ts';
 import { closedRollout } from './closed-rollout.ts';
+import { conclude } from './conclude.ts';
 import { withHeartbeat } from './heartbeat.ts';
 import type { TrajectoryStore } from './trajectory/store.ts';
 
@@ -146,6 +147,7 @@ async function recordOne(
   // Started again under the same id, it is not at its end.
   if ((await client.workflow.getHandle(rolloutId).describe()).status.name === 'RUNNING') return false;
   const message = `closed from outside: ${status.toLowerCase()}`;
-  await store.putTerminal((await closedRollout(client, rolloutId, message)).result);
+  const { request, result } = await closedRollout(client, rolloutId, message);
+  await conclude(store, { request, attempt: result.attempt, result });
   return true;
 }

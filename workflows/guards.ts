@@ -5,6 +5,27 @@ import { CANCEL_REASONS } from '../contracts/signals.ts';
  * every workflow. Each says what is wrong, or null.
  */
 
+/** @param payload that a rollout is started with; the client and the gateway check it whole */
+export function requestProblem(payload: unknown): string | null {
+  const request = recordOf(payload);
+  if (typeof request.rolloutId !== 'string') return 'rolloutId: expected a text';
+  const { handler, id } = recordOf(request.task);
+  if (typeof handler !== 'string' || typeof id !== 'string') return 'task: expected handler and id';
+  const numbers = {
+    deadlines: ['initSeconds', 'runSeconds', 'evaluateSeconds', 'queueSeconds'],
+    attempts: ['rollout', 'stage'],
+    limits: ['maxTurns', 'toolTimeoutSeconds'],
+    sampling: ['temperature', 'maxTokensPerTurn'],
+  };
+  for (const [part, names] of Object.entries(numbers)) {
+    for (const name of names) {
+      const value = recordOf(request[part])[name];
+      if (typeof value !== 'number' || !(value >= 0)) return `${part}.${name}: expected a number`;
+    }
+  }
+  return null;
+}
+
 /** @param payload of signal or update `cancel` */
 export function cancelProblem(payload: unknown): string | null {
   const { reason } = recordOf(payload);

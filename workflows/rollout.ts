@@ -3,7 +3,9 @@ import {
   allHandlersFinished,
   CancellationScope,
   condition,
+  isCancellation,
   log,
+  patched,
   setCurrentDetails,
   sleep,
   upsertSearchAttributes,
@@ -14,8 +16,9 @@ import type { CancelReason, RolloutRequest } from '../contracts/request.ts';
 import type { RolloutResult, StageFailure } from '../contracts/result.ts';
 import { SEARCH_ATTRIBUTES as ATTRIBUTES } from '../contracts/search-attributes.ts';
 import type { RolloutStatus, StageStartedSignal, StageWaitsSignal } from '../contracts/signals.ts';
-import type { RunReport } from '../contracts/stages.ts';
+import type { Placement, RunReport } from '../contracts/stages.ts';
 import { stageFailureOf } from './failures.ts';
+import { requestProblem } from './guards.ts';
 import { HeldSandbox } from './held-sandbox.ts';
 import { type Known, summaryOf, ungradedRecord } from './record.ts';
 import { RunEntries } from './run-entries.ts';
@@ -27,6 +30,8 @@ import { type Steered, steer } from './steering.ts';
  * rollouts return it; a failed one fails with the record in the failure's details.
  */
 export async function rollout(request: RolloutRequest): Promise<RolloutResult> {
+  const problem = requestProblem(request);
+  if (problem) throw ApplicationFailure.nonRetryable(problem, 'InvalidRequest');
   return new Rollout(request).execute();
 }
 
@@ -44,6 +49,8 @@ class Rollout implements Known, Steered {
   report: RunReport | undefined;
   cancelled: { reason: CancelReason; stage: Stage; at: number } | undefined;
   private pauseRequested = false;
+  /** Of the init stage, as long as it has made no sandbox. */
+  private waiting: CancellationScope | undefined;
   pausedMs = 0;
 
   constructor(request: RolloutRequest) {
@@ -79,9 +86,7 @@ class Rollout implements Known, Steered {
   private async oneAttempt(): Promise<RolloutResult> {
     const { request, attempt, retried, startedAt } = this;
     this.sandbox = this.run = this.report = undefined;
-    await this.whilePaused();
-    this.enter('init', 'a sandbox is made and prepared');
-    const placement = await this.tryStage(() => initStage(request).init({ request, attempt }));
+    const placement = await this.tryStage(() => this.place());
     const sandbox = new HeldSandbox({ request, attempt }, placement);
     this.sandbox = sandbox;
 
@@ -108,6 +113,24 @@ class Rollout implements Known, Steered {
     );
     this.end(result);
     return result;
+  }
+
+  /** Gets a sandbox. A pause gives the place in the queue for one up: a rollout that does not work takes no room. */
+  private async place(): Promise<Placement> {
+    const { request, attempt } = this;
+    for (;;) {
+      await this.whilePaused();
+      this.enter('init', 'a sandbox is made and prepared');
+      const waiting = new CancellationScope();
+      this.waiting = waiting;
+      try {
+        return await waiting.run(() => initStage(request).init({ request, attempt }));
+      } catch (error) {
+        if (!isCancellation(error) || this.cancelled || !waiting.consideredCancelled) throw error;
+      } finally {
+        this.waiting = undefined;
+      }
+    }
   }
 
   /** Enters the run stage until the agent has come to an end; a pause or a deploy is none. */
@@ -213,6 +236,7 @@ class Rollout implements Known, Steered {
     if (this.pauseRequested || this.cancelled || this.stage === 'ended') return;
     this.pauseRequested = true;
     this.run?.pause();
+    if (this.waiting && patched('a pause gives up init')) this.waiting.cancel();
   }
 
   resume(): void {

@@ -5,7 +5,7 @@ import { ApplicationFailure } from '@temporalio/common';
 import { PAUSE, RESUME, STAGE_STARTED_SIGNAL, STAGE_WAITS_SIGNAL } from '../../contracts/signals.ts';
 import type { RunInput, RunReport } from '../../contracts/stages.ts';
 import { gate, keepHistory } from './kept.ts';
-import { placement, report, usual } from './scripted.ts';
+import { placement, report, untilCancelled, usual } from './scripted.ts';
 import { scriptedService } from './scripted-service.ts';
 
 const service = scriptedService();
@@ -353,4 +353,37 @@ test('a workspace too large to be kept keeps its sandbox', async () => {
   assert.equal(entries[1]?.placement.sandboxId, placement.sandboxId);
   end();
   assert.equal((await service.client.result('too-large')).outcome, 'completed');
+});
+
+test('a pause gives the wait for a sandbox up, and resume takes it up again', async () => {
+  const waits = gate();
+  service.workers.script.init = async () => {
+    waits.open();
+    return untilCancelled();
+  };
+  await service.client.start(input('pause-queued'));
+  await waits.passed;
+  assert.equal((await service.client.pause('pause-queued'))?.stage, 'paused');
+  assert.deepEqual(service.workers.calls, ['init']);
+  service.workers.script.init = usual.init;
+  await service.client.resume('pause-queued');
+  const result = await service.client.result('pause-queued');
+  assert.deepEqual([result.outcome, result.attempt, result.retried], ['completed', 1, []]);
+  assert.deepEqual(service.workers.calls, ['init', 'init', 'run', 'evaluate']);
+  await keepHistory(service.client, 'pause-queued');
+});
+
+test('what was started past the client and is no request fails at once and says why', async () => {
+  for (const [args, problem] of [
+    [[{}], /rolloutId/],
+    [[{ ...input('odd'), rolloutId: 'odd' }], /deadlines.initSeconds/],
+    [[], /rolloutId/],
+  ] as const) {
+    const running = service.client.temporal.workflow.execute('rollout', {
+      workflowId: 'odd',
+      taskQueue: 'rollouts-workflows',
+      args: [...args],
+    });
+    await assert.rejects(running, ({ cause }: { cause?: Error }) => problem.test(cause?.message ?? ''));
+  }
 });

@@ -183,5 +183,6 @@ test('what was terminated from outside gets its one record, by the schedule', as
   }
   assert.equal(record.outcome, 'failed');
   assert.deepEqual([record.failure?.type, record.reward, record.taskId], ['Terminated', null, 'task-1']);
+  assert.deepEqual([record.failure?.stage, record.attempt], ['init', 1]);
   assert.deepEqual((await service.client.result('terminated')).failure?.type, 'Terminated');
 });
