@@ -146,17 +146,19 @@ class Run {
   /** Tells the workflow whether the run works or waits, one word after the other; one soon over tells by its report. */
   private announce(runs: boolean, elapsedMs: number): void {
     const { attempt, entry = 1 } = this.input;
-    const { client, info, log } = Context.current();
-    const { workflowId, runId } = info.workflowExecution as { workflowId: string; runId: string };
+    const context = Context.current();
+    const { workflowId, runId } = context.info.workflowExecution as { workflowId: string; runId: string };
     const signal: StageStartedSignal = { attempt, entry, elapsedMs };
     this.announced = this.announced
       .then(() =>
-        client.workflow
+        context.client.workflow
           .getHandle(workflowId, runId)
           .signal(runs ? STAGE_STARTED_SIGNAL : STAGE_WAITS_SIGNAL, signal),
       )
       // Not heard, the workflow's clock only misses what this worker's own still counts.
-      .catch((error) => log.warn('start or waiting not announced', { runs, problem: messageOf(error) }));
+      .catch((error) =>
+        context.log.warn('start or waiting not announced', { runs, problem: messageOf(error) }),
+      );
   }
 
   /** Takes the sandbox over; undefined if it is gone. */
