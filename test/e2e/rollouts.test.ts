@@ -7,6 +7,7 @@ import { LlamaCppDialect } from '../../activities/llm/llama-cpp.ts';
 import { checksumOf } from '../../activities/trajectory/assemble.ts';
 import { PROJECT_ROOT } from '../../config/tools.ts';
 import { Trajectory } from '../../contracts/trajectory.ts';
+import { embedded } from '../llm/embedded.ts';
 import { hasBrowser, startBrowser } from '../support/browser.ts';
 import { TestStack } from '../support/stack.ts';
 
@@ -161,6 +162,36 @@ test('malformed lines are named, counted and cost the exit code, and nothing els
   const summary = JSON.parse(run.stdout);
   assert.equal(summary.badLines, 1);
   assert.equal(summary.rollouts, 1);
+});
+
+test('a second server with other weights takes over; the one before it leaves the pool', async (t) => {
+  const { server, close } = await embedded({ contextTokens: 4096, parallel: 1 });
+  t.after(close);
+  const pool = async (...args: string[]) => {
+    const { stdout, stderr, code } = await stack.run('pool', ...args, '--json');
+    return { code, stderr, state: stdout === '' ? undefined : JSON.parse(stdout) };
+  };
+  const listed = await pool('list');
+  const before = stack.endpoints().llmServers.map(({ url }) => url);
+  assert.deepEqual(
+    listed.state.members.map((member: { server: { url: string } }) => member.server.url),
+    before,
+    'the stack has added its own',
+  );
+  const unlike = ['--context-tokens', '4096', '--tokenizer', '/nowhere'];
+  const refused = await pool('add', `vllm=${server.url}`, ...unlike);
+  assert.equal(refused.code, 2);
+  assert.match(refused.stderr, /tokenizer folder: ENOENT/);
+  const swapped = await pool('swap', `llama.cpp=${server.url}/`, '--mode', 'blueGreen', '--version', '1');
+  assert.equal(swapped.code, 0, swapped.stderr);
+  const one = await stack.run('run', '--tasks', TASKS, '--handler', 'math', '--limit', '1', '--out', out);
+  assert.equal(one.code, 0, one.stderr);
+  const { turns, policy_versions: versions } = Trajectory.parse(JSON.parse(readFileSync(out, 'utf8')));
+  assert.deepEqual([...new Set(turns.map((turn) => turn.server))], [server.url]);
+  assert.deepEqual([...new Set(versions)].sort(), [-1, 1]);
+  // Its server goes with this test.
+  const back = await pool('swap', `llama.cpp=${before[0]}`, '--mode', 'blueGreen', '--version', '2');
+  assert.deepEqual([back.code, back.state.state.members.length], [0, 1]);
 });
 
 test('unknown handlers and ids are clear errors', async () => {

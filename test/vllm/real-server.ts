@@ -9,6 +9,7 @@ import { openModel } from '../../activities/llm/model.ts';
 import { sampledDistribution } from '../../activities/llm/sampling.ts';
 import { VllmDialect } from '../../activities/llm/vllm.ts';
 import type { GenerateRequest, LlmServer } from '../../contracts/llm.ts';
+import { startPoolService } from '../pool/support.ts';
 import { tokenizerFolder } from '../support/tokenizer-folders.ts';
 import { type RealVllm, startVllm } from '../support/vllm.ts';
 
@@ -214,5 +215,73 @@ describe('with the model’s own log-probabilities and without --enable-scale-ou
       type: 'LlmUnsuitable',
       message: /leave out top-p/,
     });
+  });
+});
+
+describe('in a pool', () => {
+  test('its weights are swapped under a turn that goes on, aborted and in flight, each token with its version', async (t) => {
+    const flags = ['--enable-scale-out', '--logprobs-mode', 'processed_logprobs'];
+    const server = await startVllm(folder, flags);
+    const service = await startPoolService();
+    t.after(async () => {
+      await service.stop();
+      await server.stop();
+    });
+    const client = await service.client(t, 'vllm');
+    const { view } = await service.join(t, 'vllm');
+    const entry: LlmServer = { url: server.url, dialect: 'vllm', policyVersion: 0, tokenizer: server.model };
+    const { state } = await client.pool.add({ server: entry });
+    const [member] = state.members;
+    assert.deepEqual(
+      [member?.facts.control, member?.facts.tellsVersions, member?.facts.version],
+      [true, true, 'default'],
+    );
+    const policy = await view.open('r', { signal: NEVER });
+    const promptIds = await policy.renderPrompt([
+      { role: 'user', content: 'Count from 1 to 100, in words.' },
+    ]);
+    const versions: number[] = [];
+    /** The turn goes on until a swap has been under it. */
+    const sampleDuring = async (swap: () => Promise<unknown>) => {
+      const ids: number[] = [];
+      let swapping: Promise<unknown> | undefined;
+      const most = 300;
+      while (ids.length < most) {
+        const request = {
+          promptIds: [...promptIds, ...ids],
+          maxTokens: most - ids.length,
+          temperature: 1,
+          topP: 1,
+        };
+        const sampling = policy.generate(request, NEVER);
+        swapping ??= swap();
+        const sampled = await sampling;
+        ids.push(...sampled.ids);
+        for (const { version, start, end } of sampled.versions)
+          versions.push(...Array(end - start).fill(version));
+        if (sampled.finish !== 'abort') break;
+      }
+      await swapping;
+      assert.equal(versions.length, ids.length);
+      return [...new Set(versions.splice(0))];
+    };
+    const load = (mode: 'abort' | 'inFlight', version: number) => async () => {
+      while (((await new VllmDialect(server.url).load(NEVER)).running ?? 0) === 0);
+      const folderOf = version % 2 === 1 ? server.other : server.model;
+      const { failed } = await client.pool.swap({ mode, version, folder: folderOf });
+      assert.deepEqual(failed, []);
+    };
+    assert.deepEqual(await sampleDuring(load('abort', 1)), [0, 1]);
+    assert.deepEqual(await sampleDuring(load('inFlight', 2)), [1, 2]);
+    const broken = await client.pool.swap({ mode: 'abort', version: 3, folder: '/nowhere' });
+    assert.deepEqual(
+      broken.failed.map(({ url }) => url),
+      [server.url],
+    );
+    assert.equal(
+      (await client.pool.swap({ mode: 'abort', version: 3, folder: server.other })).failed.length,
+      0,
+    );
+    assert.deepEqual(await sampleDuring(async () => {}), [3]);
   });
 });
