@@ -12,6 +12,8 @@ export interface HttpTimeouts {
 }
 
 const IDLE_CONNECTION_MS = 1_000;
+/** What it is called when the other side closes a connection. */
+const CLOSED = ['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE'];
 /** How long a server may take to end its answer after the last event of interest. */
 const LAST_MS = 100;
 
@@ -37,8 +39,7 @@ export class LlmHttp {
     this.#timeouts = { ...DEFAULT_TIMEOUTS, ...timeouts };
     this.#agent = new Agent({
       // The next turn often comes at once, and opening a connection takes longer than all else that a request costs
-      // here. llama.cpp and uvicorn close idle ones after 5 s, and a request that meets the closing fails as if the
-      // server had died: ours are closed long before.
+      // here. llama.cpp and uvicorn close idle ones after 5 s: ours are closed long before.
       keepAliveTimeout: IDLE_CONNECTION_MS,
       keepAliveMaxTimeout: IDLE_CONNECTION_MS,
       connect: { timeout: this.#timeouts.connectMs },
@@ -131,20 +132,29 @@ export class LlmHttp {
     await this.#agent.destroy();
   }
 
-  #send(
+  /** Sends a request; once more where the server closed the connection before it answered: a kept one may be stale. */
+  async #send(
     path: string,
     body: unknown,
     signal: AbortSignal,
     bodyTimeout: number,
   ): Promise<Dispatcher.ResponseData> {
-    return request(`${this.url}${path}`, {
-      dispatcher: this.#agent,
-      method: body === undefined ? 'GET' : 'POST',
-      headers: { 'content-type': 'application/json', accept: 'application/json, text/event-stream' },
-      body: body === undefined ? null : JSON.stringify(body),
-      signal,
-      bodyTimeout,
-    });
+    const send = () =>
+      request(`${this.url}${path}`, {
+        dispatcher: this.#agent,
+        method: body === undefined ? 'GET' : 'POST',
+        headers: { 'content-type': 'application/json', accept: 'application/json, text/event-stream' },
+        body: text,
+        signal,
+        bodyTimeout,
+      });
+    const text = body === undefined ? null : JSON.stringify(body);
+    try {
+      return await send();
+    } catch (error) {
+      if (signal.aborted || !CLOSED.includes((error as { code?: string }).code ?? '')) throw error;
+      return send();
+    }
   }
 
   #unreachable(path: string, error: unknown): RolloutError {

@@ -109,6 +109,32 @@ test('a server that hangs is left, before the first byte and between tokens', as
   assert.deepEqual(told, [7]);
 });
 
+test('a kept connection that the server closes meanwhile costs another one, and nothing else', async () => {
+  const sockets = new Set<unknown>();
+  let closed = 0;
+  const server = await fakeServer((request, response) => {
+    const kept = sockets.has(request.socket);
+    sockets.add(request.socket);
+    if (kept) {
+      closed++;
+      request.socket.destroy();
+    } else {
+      response.end(JSON.stringify({ status: 'ok' }));
+    }
+  });
+  const llm = new LlamaCppDialect(server.url);
+  try {
+    // A connection is kept a moment after its answer.
+    while (closed === 0) {
+      await llm.health(NEVER);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  } finally {
+    await llm.close();
+    await server.close();
+  }
+});
+
 test('an abort returns what was received, even from a server that hangs', async () => {
   const server = await fakeServer((_request, response) => {
     response.writeHead(200);
