@@ -55,7 +55,7 @@ function onHost(host: string): HostActivities {
   return proxyActivities<HostActivities>({
     taskQueue: controlQueue(host),
     scheduleToStartTimeout: '3s',
-    startToCloseTimeout: '20s',
+    startToCloseTimeout: '8s',
     retry: { maximumAttempts: 2 },
     summary: host,
   });

@@ -92,19 +92,25 @@ export class RunEntries {
     this.counted = this.timer.running;
     this.timer.stop();
     const { sandboxId } = this.sandbox.placement;
-    this.command('pause', (control) => control.pause({ sandboxId, entry: this.entry }));
+    // A host that stands still for a while must hear of it: nothing else tells it.
+    this.command('pause', '10m', (control) => control.pause({ sandboxId, entry: this.entry }));
   }
 
   /** Stops the agent at once, unless it is out of the run stage. */
   abort(reason: AbortReason): void {
     if (!this.open) return;
     const { sandboxId } = this.sandbox.placement;
-    this.command(`abort: ${reason}`, (control) => control.abort({ sandboxId, reason }));
+    this.command(`abort: ${reason}`, '60s', (control) => control.abort({ sandboxId, reason }));
   }
 
   /** Goes to the host over its control queue, past everything that waits; heartbeats would be slower. */
-  private command(summary: string, give: (control: ReturnType<typeof controlOf>) => Promise<void>): void {
-    CancellationScope.nonCancellable(() => give(controlOf(this.sandbox.placement, summary))).catch((error) =>
+  private command(
+    summary: string,
+    within: '60s' | '10m',
+    give: (control: ReturnType<typeof controlOf>) => Promise<void>,
+  ): void {
+    const control = controlOf(this.sandbox.placement, summary, within);
+    CancellationScope.nonCancellable(() => give(control)).catch((error) =>
       log.warn('the host did not take a command', { summary, error: String(error) }),
     );
   }

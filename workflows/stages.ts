@@ -71,11 +71,15 @@ export function evaluateStage(request: RolloutRequest, summary: string): Evaluat
  * Commands to the sandbox's host. The server retries these, for a while: a host that stays away has taken
  * its sandboxes with it.
  */
-export function controlOf(placement: Placement, summary: string): ControlActivities {
+export function controlOf(
+  placement: Placement,
+  summary: string,
+  within: '60s' | '10m' = '60s',
+): ControlActivities {
   return proxyActivities<ControlActivities>({
     taskQueue: placement.controlQueue,
     startToCloseTimeout: '30s',
-    scheduleToCloseTimeout: '60s',
+    scheduleToCloseTimeout: within,
     retry: { initialInterval: '1s', maximumInterval: '10s' },
     summary,
   });

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { z } from 'zod';
-import { CancelReason } from '../../contracts/request.ts';
-import { cancelProblem, stageStartedProblem } from '../../workflows/guards.ts';
+import { CancelReason, RolloutRequest } from '../../contracts/request.ts';
+import { cancelProblem, requestProblem, stageStartedProblem } from '../../workflows/guards.ts';
 
 const schemas = {
   cancel: z.object({ reason: CancelReason }),
@@ -37,4 +37,13 @@ test('the guards take what the schemas take, and name the field of what they ref
   assert.match(cancelProblem({ reason: 'bored' }) ?? '', /^reason: expected one of user, stale/);
   assert.match(stageStartedProblem({ attempt: 1, entry: 0, elapsedMs: 1 }) ?? '', /^entry: /);
   assert.match(stageStartedProblem({ attempt: 1, entry: 1, elapsedMs: -1 }) ?? '', /^elapsedMs: /);
+});
+
+test('what the schema makes of a request passes its guard, and each part that it needs is missed', () => {
+  const task = { handler: 'math', id: 't', data: {} };
+  const request = RolloutRequest.parse({ rolloutId: 'r', task });
+  assert.equal(requestProblem(request), null);
+  for (const part of ['rolloutId', 'task', 'deadlines', 'attempts', 'limits', 'sampling']) {
+    assert.match(requestProblem({ ...request, [part]: undefined }) ?? '', new RegExp(`^${part}`));
+  }
 });
