@@ -95,6 +95,12 @@ test('a persistent bash', async (t) => {
     await expect('set -x; echo traced; set +x', '++ echo traced\ntraced\n++ set +x\n');
   });
 
+  await t.test('says nothing of jobs that end elsewhere than they were begun', async () => {
+    await expect('mkfifo /tmp/go; cd /; cat /tmp/go & cd /tmp', '');
+    await expect(': > go; while kill -0 $! 2>/dev/null; do sleep 0.01; done; rm go', '');
+    await expect('cd /workspace; echo x', 'x\n');
+  });
+
   await t.test('output of background jobs hangs nothing and confuses nothing', async () => {
     await box.bash('(while :; do echo noise; sleep 0.01; done) & noise=$!');
     for (let round = 0; round < 20; round++) {

@@ -20,9 +20,9 @@ const INTERRUPT_MS = 200;
 /** Bytes kept of what background jobs print while no command runs; it goes to the next command. */
 const IDLE_BYTES = 16_384;
 
-/** As bash prints it: the job, how it ended in 24 columns, the command. */
+/** As bash prints it: the job, how it ended in 24 columns, the command; and where one is now, if that is elsewhere. */
 const NOTICE =
-  /^\[[0-9]+\][-+ ] {2}(?=.{24})(?:Done|Exit|Terminated|Killed|Hangup|Interrupt|Quit|Aborted|Broken pipe|Alarm clock|Segmentation fault)\b.*\n/gm;
+  /^\[[0-9]+\][-+ ] {2}(?=.{24})(?:Done|Exit|Terminated|Killed|Hangup|Interrupt|Quit|Aborted|Broken pipe|Alarm clock|Segmentation fault)\b.*\n(?:\(wd now: .*\)\n)?/gm;
 
 /** A command for a shell. */
 export interface ShellCommand {
