@@ -220,11 +220,12 @@ export class SandboxHost {
     const chosen = [...this.byRollout.values()].filter((sandbox) => isSelected(selection, sandbox));
     const answer: AbortedMany = { rolloutIds: [], unheld: [] };
     for (const [index, sandbox] of chosen.entries()) {
-      // The first are told of and gone while the last are being killed.
+      // The first are gone while the last are being killed.
       if (index > 0 && index % ABORTED_IN_ONE_TURN === 0) await nextTurn();
       (sandbox.isHeld ? answer.rolloutIds : answer.unheld).push(sandbox.rolloutId);
-      sandbox.abort(reason);
+      sandbox.stop(reason);
     }
+    for (const sandbox of chosen) sandbox.tellHolder();
     return answer;
   }
 

@@ -9,7 +9,7 @@ import { temporalConnection } from '../../config/temporal-connection.ts';
 import { loadTools } from '../../config/tools.ts';
 import { messageOf } from '../../contracts/failures.ts';
 import { controlQueue, WORKFLOW_QUEUE } from '../../contracts/queues.ts';
-import { HOST_WORKFLOW } from '../../contracts/sweep.ts';
+import { CANCEL_SWEEPER, HOST_WORKFLOW } from '../../contracts/sweep.ts';
 import { makeLogger, temporalLogger } from '../log.ts';
 import { announceReady, runUntilStopped } from '../process.ts';
 import { lookUpIn } from './lookup.ts';
@@ -65,6 +65,12 @@ async function main(): Promise<void> {
       workflowIdConflictPolicy: ifThereIsOne,
       staticSummary: `sandbox host ${host}`,
     });
+  // The first sweep would wait for it to begin.
+  await temporal.workflow.start(CANCEL_SWEEPER, {
+    workflowId: CANCEL_SWEEPER,
+    taskQueue: WORKFLOW_QUEUE,
+    workflowIdConflictPolicy: WorkflowIdConflictPolicy.USE_EXISTING,
+  });
   // One of an earlier host that has taken its leave may be open still: it ends when a workflow worker looks at it.
   await present(WorkflowIdConflictPolicy.TERMINATE_EXISTING);
   // Somebody may end it by hand: without it no sweep would find this host.

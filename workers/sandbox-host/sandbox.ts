@@ -255,9 +255,19 @@ export class Sandbox {
    * is still to be taken; of a cancelled one nothing more is wanted, and its processes die at once.
    */
   abort(reason: AbortReason): void {
+    this.stop(reason);
+    this.tellHolder();
+  }
+
+  /** The second half of {@link abort}; where many are aborted, their holders would want the processors for themselves. */
+  tellHolder(): void {
+    if (this.final) this.watchers.tellAll(this.final);
+  }
+
+  /** The first half of {@link abort}. */
+  stop(reason: AbortReason): void {
     if (this.ending) return;
     this.final ??= { event: 'abort', reason };
-    this.watchers.tellAll(this.final);
     if (reason === 'runDeadline') {
       this.stopPrograms();
       for (const shell of this.shells.values()) shell.abort();
