@@ -111,6 +111,7 @@ export async function makeWorkers(config: Config, roles: readonly Role[]): Promi
     workers,
     close: async () => {
       await pool?.leave();
+      await handlers.python.close?.();
       await connection.close();
       await sandboxes.close();
     },

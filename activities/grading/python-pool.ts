@@ -1,4 +1,5 @@
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import os from 'node:os';
 import type { Readable, Writable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
@@ -82,9 +83,9 @@ export class PythonPool {
     }
   }
 
-  /** Ends the workers that are idle. */
-  close(): void {
-    for (const worker of this.idle.splice(0)) worker.end();
+  /** Ends the workers that are idle; they are gone when this resolves. */
+  async close(): Promise<void> {
+    await Promise.all(this.idle.splice(0).map((worker) => worker.end()));
   }
 
   private next(): void {
@@ -113,7 +114,7 @@ export class PythonPool {
         job.resolve(await worker.ask(job.request, job.seconds));
       } finally {
         if (worker.alive && this.idle.length < this.size) this.idle.push(worker);
-        else worker.end();
+        else void worker.end();
       }
     } catch (error) {
       job.reject(error);
@@ -186,8 +187,13 @@ class PythonWorker {
     return said.answer;
   }
 
-  end(): void {
+  /** It is gone when this resolves. */
+  async end(): Promise<void> {
+    if (!this.alive) return;
+    const gone = once(this.child, 'exit');
+    this.child.ref(); // somebody may wait
     this.child.kill('SIGKILL');
+    await gone;
   }
 
   /** The next line of output; after `timeoutMs` the process is killed. */
@@ -196,7 +202,7 @@ class PythonWorker {
       // Not unref'd: somebody waits.
       const timer = setTimeout(() => {
         this.late = true;
-        this.end();
+        void this.end();
       }, timeoutMs);
       this.heard = (line) => {
         clearTimeout(timer);

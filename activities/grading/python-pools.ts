@@ -14,6 +14,8 @@ export interface PythonPrograms {
     request: object,
     options?: { readonly seconds?: number; readonly signal?: AbortSignal },
   ): Promise<unknown>;
+  /** Ends what is idle. */
+  close?(): Promise<void>;
 }
 
 /** A pool of warm workers for each program. */
@@ -36,7 +38,7 @@ export class PythonPools implements PythonPrograms {
   };
 
   /** Ends what is idle; the pools can be asked again. */
-  close(): void {
-    for (const pool of this.pools.values()) pool.close();
+  async close(): Promise<void> {
+    await Promise.all([...this.pools.values()].map((pool) => pool.close()));
   }
 }

@@ -214,8 +214,7 @@ test('SIGTERM stops all that was started, in order', async () => {
   assert.ok(pids.length >= 5, `${pids}`);
   process.kill(pids[0] as number, 'SIGTERM');
   assert.equal(await stack.ended(), 0);
-  assert.deepEqual(
-    pids.filter((pid) => existsSync(`/proc/${pid}`)),
-    [],
-  );
+  // What lives by a pipe to one of them ends when that closes.
+  while (pids.some((pid) => existsSync(`/proc/${pid}`)))
+    await new Promise((resolve) => setTimeout(resolve, 20));
 });

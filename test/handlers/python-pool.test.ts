@@ -30,7 +30,7 @@ async function pool(t: TestContext, program = PROGRAM, size = 1): Promise<Python
   await writeFile(file, program);
   const made = new PythonPool({ python: loadTools().python, program: pathToFileURL(file), size });
   t.after(async () => {
-    made.close();
+    await made.close();
     await rm(folder, { recursive: true });
   });
   return made;
