@@ -15,7 +15,7 @@ export interface TestServer {
 }
 
 /** Starts a server on free ports with a database of its own. `settings`: of the server's dynamic configuration. */
-export async function startTestServer(settings: Record<string, string> = {}): Promise<TestServer> {
+export async function startTestServer(settings: Record<string, string> = {}, tries = 3): Promise<TestServer> {
   const folder = await mkdtemp(path.join(tmpdir(), 'temporal-'));
   const [port, uiPort] = [await freePort(), await freePort()];
   const [command, args] = withParentDeath(loadTools().temporal, [
@@ -25,7 +25,12 @@ export async function startTestServer(settings: Record<string, string> = {}): Pr
   const child: ChildProcess = spawn(command, args, { stdio: 'ignore' });
   const ended = once(child, 'exit');
   const address = `127.0.0.1:${port}`;
-  const connection = await waitForServer(address, 'default');
+  const connection = await Promise.race([waitForServer(address, 'default'), ended.then(() => undefined)]);
+  if (!connection) {
+    await rm(folder, { recursive: true, force: true });
+    if (tries > 1) return startTestServer(settings, tries - 1); // another process took one of its ports
+    throw new Error('the Temporal server ended at once');
+  }
   await connection.close();
   return {
     address,

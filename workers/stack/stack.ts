@@ -127,20 +127,30 @@ class Parts {
     const uiUrl = `http://127.0.0.1:${ports.ui}`;
     const databaseFile = path.join(this.config.derived.stateFolder, 'temporal.db');
     const server = { port: ports.temporal, uiPort: ports.ui, databaseFile, namespace };
-    await this.keep(async () => {
+    const launch = async (tries: number): Promise<Running> => {
       const [command, args] = withParentDeath(this.tools.temporal, devServerArguments(server));
       const child = this.processes.start({ name: 'temporal', command, args });
+      let over = false;
+      void child.ended.then(() => {
+        over = true;
+      });
       const connection = await Promise.race([
         waitForServer(address, namespace),
         child.ended.then((how) => {
           throw new Error(`${how}:\n${tailOf(child.logFile)}`);
         }),
-      ]);
+      ]).catch((error: unknown) => {
+        // It chooses inner ports by itself, and another process may take one before it does.
+        if (!over || tries === 1) throw error;
+        return undefined;
+      });
+      if (!connection) return launch(tries - 1);
       await registerSearchAttributes(connection, namespace);
       await registerSchedules(new Client({ connection, namespace }));
       await connection.close();
       return { ended: child.ended, stop: () => child.stop(15_000) };
-    });
+    };
+    await this.keep(() => launch(3));
     this.report(`Temporal server at ${address}, UI at ${uiUrl}`);
     return { address, uiUrl };
   }
