@@ -59,7 +59,8 @@ export function makeControlActivities({
     const { sandboxId } = placement;
     const key = keyOf(request.rolloutId, attempt);
     const { file, kept } = await store.shelf(key, entry);
-    if (!kept) {
+    let shelf = kept;
+    if (!shelf) {
       const { workflowRunId } = key;
       const { info, ledger } = await sandboxes.attach(sandboxId, { workflowRunId, attempt, entry });
       const records = recordsOf(ledger);
@@ -69,10 +70,11 @@ export function makeControlActivities({
       if (snapshot.status === 'tooLarge') return null;
       const { sha256, bytes } = snapshot;
       const versions = versionRange(records);
-      await store.putShelf({ file, sha256, bytes, ...(versions ? { oldestVersion: versions[0] } : {}) });
+      shelf = { file, sha256, bytes, ...(versions ? { oldestVersion: versions[0] } : {}) };
+      await store.putShelf(shelf);
     }
     await sandboxes.release(sandboxId);
-    return kept ?? ((await store.shelf(key, entry)).kept as Shelf);
+    return shelf;
   }
 
   /** Copies what was recorded to the store before the sandbox goes. */

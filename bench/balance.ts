@@ -1,5 +1,6 @@
 import { Balancer } from '../activities/llm/balance/balancer.ts';
 import { ExpectedTurn } from '../activities/llm/balance/expected-turn.ts';
+import { randomNumbers } from '../client/eval/random.ts';
 import type { BenchOptions, BenchResult } from './main.ts';
 import { percentile, rounded } from './measure.ts';
 
@@ -79,17 +80,6 @@ export function inTurn(): Strategy {
 function atRandom(): Strategy {
   const next = randomNumbers(2);
   return { begin: () => Math.floor(next() * FLEET.servers) };
-}
-
-/** Numbers in [0, 1), the same ones for the same seed (mulberry32). */
-function randomNumbers(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
 }
 
 /** Something that happens at a time. */

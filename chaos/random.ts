@@ -1,18 +1,12 @@
-/** Numbers that a seed alone decides, so that a run's plan can be made again (mulberry32). */
+import { randomNumbers } from '../client/eval/random.ts';
+
+/** Numbers that a seed alone decides, so that a run's plan can be made again. */
 export class Random {
-  private state: number;
+  /** In [0, 1). */
+  readonly next: () => number;
 
   constructor(seed: number) {
-    this.state = seed >>> 0;
-  }
-
-  /** In [0, 1). */
-  next(): number {
-    this.state = (this.state + 0x6d2b79f5) >>> 0;
-    let mixed = this.state;
-    mixed = Math.imul(mixed ^ (mixed >>> 15), mixed | 1);
-    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+    this.next = randomNumbers(seed);
   }
 
   /** A whole number from `low` to `high`, both included. */

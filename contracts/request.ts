@@ -52,41 +52,21 @@ export type Limits = z.infer<typeof Limits>;
 const MOST_SECONDS = 2_000_000;
 /** What a workflow's timers count in. A smaller number is written with an exponent, which they cannot read. */
 const LEAST_SECONDS = 0.001;
+const DeadlineSeconds = z.number().min(LEAST_SECONDS).max(MOST_SECONDS);
 
 /** Finite by default, in seconds. `run` counts active time: no queue, no pause, no lost worker. */
 export const Deadlines = z.object({
-  initSeconds: z
-    .number()
-    .min(LEAST_SECONDS)
-    .max(MOST_SECONDS)
-    .default(300)
-    .describe('Seconds that init may take.'),
-  runSeconds: z
-    .number()
-    .min(LEAST_SECONDS)
-    .max(MOST_SECONDS)
-    .default(600)
-    .describe(
-      'Seconds that the agent may work, pauses not counted; then it is stopped, and what exists is graded.',
-    ),
-  evaluateSeconds: z
-    .number()
-    .min(LEAST_SECONDS)
-    .max(MOST_SECONDS)
-    .default(60)
-    .describe('Seconds that grading may take.'),
-  queueSeconds: z
-    .number()
-    .min(LEAST_SECONDS)
-    .max(MOST_SECONDS)
-    .default(86_400)
-    .describe('Seconds that init and evaluate may wait in their queue before the rollout fails.'),
-  totalSeconds: z
-    .number()
-    .min(LEAST_SECONDS)
-    .max(MOST_SECONDS)
-    .default(604_800)
-    .describe('Seconds from the start, pauses and queues included, after which the rollout is cancelled.'),
+  initSeconds: DeadlineSeconds.default(300).describe('Seconds that init may take.'),
+  runSeconds: DeadlineSeconds.default(600).describe(
+    'Seconds that the agent may work, pauses not counted; then it is stopped, and what exists is graded.',
+  ),
+  evaluateSeconds: DeadlineSeconds.default(60).describe('Seconds that grading may take.'),
+  queueSeconds: DeadlineSeconds.default(86_400).describe(
+    'Seconds that init and evaluate may wait in their queue before the rollout fails.',
+  ),
+  totalSeconds: DeadlineSeconds.default(604_800).describe(
+    'Seconds from the start, pauses and queues included, after which the rollout is cancelled.',
+  ),
 });
 export type Deadlines = z.infer<typeof Deadlines>;
 

@@ -16,6 +16,9 @@ export const Problem = z.object({
 });
 export type Problem = z.infer<typeof Problem>;
 
+/** Answers that every route which needs a token may give, by status, for its schema. */
+export const PROBLEMS = { 401: Problem, 403: Problem, 404: Problem, 422: Problem, 503: Problem };
+
 /** Thrown by routes. */
 export class HttpProblem extends Error {
   override readonly name = 'HttpProblem';

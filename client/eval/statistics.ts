@@ -1,3 +1,5 @@
+import { randomNumbers } from './random.ts';
+
 /** An estimate with its 95 % confidence interval. */
 export interface Estimate {
   readonly value: number;
@@ -64,7 +66,7 @@ export function pairedP(differences: readonly number[]): number {
     for (let flips = 0; flips < all; flips++) if (atLeast((index) => ((flips >> index) & 1) === 1)) count++;
     return count / all;
   }
-  const random = generator(1);
+  const random = randomNumbers(1);
   let count = 0;
   for (let flips = 0; flips < RANDOM_FLIPS; flips++) if (atLeast(() => random() < 0.5)) count++;
   return (count + 1) / (RANDOM_FLIPS + 1);
@@ -72,14 +74,3 @@ export function pairedP(differences: readonly number[]): number {
 
 const sum = (values: readonly number[]) => values.reduce((total, value) => total + value, 0);
 const mean = (values: readonly number[]) => sum(values) / values.length;
-
-/** Numbers in [0, 1) that follow from a seed (mulberry32). */
-function generator(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
-}

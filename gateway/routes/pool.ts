@@ -10,7 +10,7 @@ import {
   SwapWeights,
 } from '../../contracts/pool-commands.ts';
 import type { App, Routes } from '../gateway.ts';
-import { HttpProblem, Problem } from '../problems.ts';
+import { HttpProblem, PROBLEMS } from '../problems.ts';
 
 const Pool = z.looseObject({
   pool: z.string(),
@@ -31,7 +31,6 @@ const Report = z.object({
   silent: z.array(z.string()),
   drained: z.boolean(),
 });
-const problems = { 401: Problem, 403: Problem, 404: Problem, 422: Problem, 503: Problem };
 
 /** The pool of LLM servers, as docs/pool.md says; each change answers when no run worker acts on what was before. */
 export const poolRoutes: Routes = (app, gateway) => {
@@ -46,7 +45,7 @@ export const poolRoutes: Routes = (app, gateway) => {
     '/v1/pools/:pool',
     {
       config: { scope: 'read' },
-      schema: { summary: 'How the pool of LLM servers stands', params, response: { ...problems, 200: Pool } },
+      schema: { summary: 'How the pool of LLM servers stands', params, response: { ...PROBLEMS, 200: Pool } },
     },
     async (request) => plain(await (await pool(request.params.pool)).state()),
   );
@@ -61,7 +60,7 @@ export const poolRoutes: Routes = (app, gateway) => {
       place,
       {
         config: { scope: 'admin' },
-        schema: { summary, params, body, response: { ...problems, 200: Report } },
+        schema: { summary, params, body, response: { ...PROBLEMS, 200: Report } },
       },
       async (request) => plain(await act(await pool(request.params.pool), request.body as z.output<T>)),
     );

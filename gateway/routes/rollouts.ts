@@ -4,7 +4,7 @@ import { CancelReason, RolloutId, RolloutRequest } from '../../contracts/request
 import { RolloutResult } from '../../contracts/result.ts';
 import { Selection, SweepReport } from '../../contracts/sweep.ts';
 import type { Routes } from '../gateway.ts';
-import { HttpProblem, Problem } from '../problems.ts';
+import { HttpProblem, PROBLEMS, Problem } from '../problems.ts';
 
 /** A rollout as it is asked for; what is left out is as the gateway is configured. */
 const Submission = z.object({
@@ -30,7 +30,6 @@ const Listing = z.object({
 });
 
 const Id = z.object({ rolloutId: RolloutId });
-const problems = { 401: Problem, 403: Problem, 404: Problem, 422: Problem, 503: Problem };
 /** Seconds that a call may wait; proxies close what is silent for longer. */
 const MOST_WAIT_SECONDS = 60;
 
@@ -44,7 +43,7 @@ export const rolloutRoutes: Routes = (app, gateway) => {
         summary: 'Begin a rollout; it is durable when this answers',
         headers: z.object({ 'idempotency-key': z.string().min(1).max(200).optional() }),
         body: Submission,
-        response: { ...problems, 202: Open, 409: Problem },
+        response: { ...PROBLEMS, 202: Open, 409: Problem },
       },
     },
     async (request, reply) => {
@@ -63,7 +62,7 @@ export const rolloutRoutes: Routes = (app, gateway) => {
         summary: 'Where a rollout is, or its terminal record; `wait` seconds for that at most',
         params: Id,
         querystring: z.object({ wait: z.coerce.number().min(0).max(MOST_WAIT_SECONDS).default(0) }),
-        response: { ...problems, 200: z.union([Ended, Open]) },
+        response: { ...PROBLEMS, 200: z.union([Ended, Open]) },
       },
     },
     async ({ params: { rolloutId }, query: { wait } }) => {
@@ -88,7 +87,7 @@ export const rolloutRoutes: Routes = (app, gateway) => {
           host: z.string().optional(),
           limit: z.coerce.number().int().min(1).max(1000).default(100),
         }),
-        response: { ...problems, 200: z.object({ rollouts: z.array(Listing) }) },
+        response: { ...PROBLEMS, 200: z.object({ rollouts: z.array(Listing) }) },
       },
     },
     async ({ query: { limit, ...filter } }) => {
@@ -110,7 +109,7 @@ export const rolloutRoutes: Routes = (app, gateway) => {
         schema: {
           summary: `${action} a rollout`,
           params: Id,
-          response: { ...problems, 200: Open, 409: Problem },
+          response: { ...PROBLEMS, 200: Open, 409: Problem },
         },
       },
       async ({ params: { rolloutId } }) => {
@@ -129,7 +128,7 @@ export const rolloutRoutes: Routes = (app, gateway) => {
         summary: 'End a rollout; harmless on one that has ended',
         params: Id,
         body: z.object({ reason: CancelReason.default('user') }).nullish(),
-        response: { ...problems, 202: Id },
+        response: { ...PROBLEMS, 202: Id },
       },
     },
     async ({ params, body }, reply) => {
@@ -145,7 +144,7 @@ export const rolloutRoutes: Routes = (app, gateway) => {
       schema: {
         summary: 'End all rollouts that match every part of a selection',
         body: z.object({ selection: Selection, reason: CancelReason.default('user') }),
-        response: { ...problems, 200: SweepReport },
+        response: { ...PROBLEMS, 200: SweepReport },
       },
     },
     ({ body }) => gateway.client.cancelMany(body.selection, body.reason),
@@ -157,7 +156,7 @@ export const rolloutRoutes: Routes = (app, gateway) => {
       schema: {
         summary: 'End all rollouts with a token of an older policy version than this',
         body: z.object({ belowVersion: z.int().min(0) }),
-        response: { ...problems, 200: SweepReport },
+        response: { ...PROBLEMS, 200: SweepReport },
       },
     },
     async ({ body: { belowVersion } }) => {

@@ -3,6 +3,7 @@ import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import path from 'node:path';
 import test from 'node:test';
+import { refusesTracesAndFloods } from './attacks.ts';
 import { Box, startHost, temporaryFolder } from './support.ts';
 
 test('what runs in bubblewrap', async (t) => {
@@ -33,24 +34,7 @@ test('what runs in bubblewrap', async (t) => {
     assert.equal(out.stdout.text, '101\n'); // ENETUNREACH
   });
 
-  await t.test('leaves to neighbours what the kernel counts by user', async () => {
-    const watchers = await box.exec([
-      ...['/usr/bin/python3', '-c'],
-      'import ctypes; c = ctypes.CDLL(None); print([c.inotify_init() for _ in range(40)].index(-1))',
-    ]);
-    assert.equal(watchers.stdout.text, '32\n', watchers.stderr.text);
-  });
-
-  await t.test('cannot trace the first process, whose death would be a new attempt', async () => {
-    const ATTACH_AND_SEIZE = [16, 0x4206];
-    for (const how of ATTACH_AND_SEIZE) {
-      const trace = await python(
-        `import ctypes; c = ctypes.CDLL(None, use_errno=True); print(c.ptrace(${how}, 1, 0, 0), ctypes.get_errno())`,
-      );
-      assert.equal(trace.stdout.text, '-1 1\n'); // EPERM
-    }
-    assert.equal((await box.exec(['cat', '/proc/1/environ'])).exitCode, 1);
-  });
+  await refusesTracesAndFloods(t, box);
 
   await t.test('sees no file of the host but the binds, and cannot write those', async () => {
     for (const file of [secret, '/etc/shadow', '/root/.bashrc', '/home', '/var/lib', '/sys', '/opt']) {

@@ -130,21 +130,12 @@ class Parts {
     const launch = async (tries: number): Promise<Running> => {
       const [command, args] = withParentDeath(this.tools.temporal, devServerArguments(server));
       const child = this.processes.start({ name: 'temporal', command, args });
-      let over = false;
-      void child.ended.then(() => {
-        over = true;
-      });
-      const connection = await Promise.race([
-        waitForServer(address, namespace),
-        child.ended.then((how) => {
-          throw new Error(`${how}:\n${tailOf(child.logFile)}`);
-        }),
-      ]).catch((error: unknown) => {
+      const connection = await Promise.race([waitForServer(address, namespace), child.ended]);
+      if (typeof connection === 'string') {
         // It chooses inner ports by itself, and another process may take one before it does.
-        if (!over || tries === 1) throw error;
-        return undefined;
-      });
-      if (!connection) return launch(tries - 1);
+        if (tries > 1) return launch(tries - 1);
+        throw new Error(`${connection}:\n${tailOf(child.logFile)}`);
+      }
       await registerSearchAttributes(connection, namespace);
       await registerSchedules(new Client({ connection, namespace }));
       await connection.close();
