@@ -119,6 +119,8 @@ class Kernel:
         with open(os.path.join(self.folder, 'echo.py'), 'w') as script:
             script.write(ECHO % {'folder': self.folder, 'size': SHOWN_CHARACTERS})
         self.received = {'stdout': 0, 'stderr': 0}
+        # A flood may lose messages: what of an earlier cell never came is not this cell's.
+        self.flooded = False
         env = dict(os.environ, IPYTHONDIR=self.folder, JUPYTER_CONFIG_DIR=self.folder,
                    JUPYTER_DATA_DIR=self.folder, JUPYTER_RUNTIME_DIR=self.folder, JUPYTER_PLATFORM_DIRS='1')
         env[MARK] = workspace
@@ -145,6 +147,8 @@ class Kernel:
 
     def execute(self, request, output):
         """Runs code to its end: `ok`, `error`, or at its timeout `interrupted`, `stuck`; or `died`."""
+        if self.flooded:
+            self.received = {name: max(n, self.printed(name)[0]) for name, n in self.received.items()}
         asked = self.client.execute(request['code'], allow_stdin=False)
         deadline = time.monotonic() + request['seconds']
         reply, interrupts, quiet_since, dead = None, 0, None, False
@@ -178,6 +182,7 @@ class Kernel:
             elif content['execution_state'] == 'idle' and message['parent_header'].get('msg_id') == asked:
                 break
         reply = reply or self.reply(asked, QUIET_SECONDS) or {}
+        self.flooded = output.total > SHOWN_CHARACTERS
         for page in reply.get('payload', []):
             if page.get('source') == 'page':
                 shows.data(page['data'])
@@ -186,14 +191,18 @@ class Kernel:
     def show_unsent(self, output):
         """What it printed and could not send any more."""
         for name, received in self.received.items():
-            try:
-                with open(os.path.join(self.folder, name), encoding='utf-8', errors='replace', newline='') as file:
-                    left_out, text = file.read().split('\n', 1)
-                missing = int(left_out) + len(text) - received
-            except (OSError, ValueError):
-                continue  # it had not begun, or was killed while it wrote
-            if missing > 0:
-                output.add(text[-missing:])
+            total, text = self.printed(name)
+            if total > received:
+                output.add(text[received - total:])
+
+    def printed(self, name):
+        """How many characters it has printed to a stream in all, and the last of them."""
+        try:
+            with open(os.path.join(self.folder, name), encoding='utf-8', errors='replace', newline='') as file:
+                left_out, text = file.read().split('\n', 1)
+            return int(left_out) + len(text), text
+        except (OSError, ValueError):
+            return 0, ''  # it had not begun, or was killed while it wrote
 
     def reply(self, asked, seconds):
         until = time.monotonic() + seconds

@@ -1,9 +1,8 @@
-import { type ChildProcess, spawn } from 'node:child_process';
-import { createWriteStream, existsSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { cp, mkdir, symlink } from 'node:fs/promises';
-import { type AddressInfo, createServer } from 'node:net';
 import path from 'node:path';
 import { PROJECT_ROOT } from '../../config/tools.ts';
+import { startVllmServer, type VllmServer } from '../../scripts/vllm/server.ts';
 import { tokenizerFolder } from './tokenizer-folders.ts';
 
 /** What `npm run test:vllm` brought. */
@@ -18,19 +17,12 @@ function loadVllmTools(): VllmTools {
   return JSON.parse(readFileSync(path.join(PROJECT_ROOT, '.rollouts', 'vllm.json'), 'utf8'));
 }
 
-/** A start takes half a minute on an idle machine. */
-const START_MS = 400_000;
-const STOP_MS = 15_000;
-
 /** A real vLLM server on the CPU with SmolLM2. */
-export interface RealVllm {
-  readonly url: string;
+export interface RealVllm extends VllmServer {
   /** The folder of the model with its tokenizer. */
   readonly model: string;
   /** Another checkpoint of it. */
   readonly other: string;
-  readonly logFile: string;
-  stop(): Promise<void>;
 }
 
 /** Starts a server below `folder`; `flags` go to `vllm serve`. */
@@ -44,73 +36,6 @@ export async function startVllm(folder: string, flags: readonly string[]): Promi
     }
   }
   await cp(await tokenizerFolder('smollm2', folder), model, { recursive: true });
-  const port = await freePort();
-  const logFile = path.join(folder, `vllm-${port}.log`);
-  const args = ['serve', model, '--served-model-name', 'smol', '--host', '127.0.0.1', '--port', String(port)];
-  const limits = ['--max-model-len', '512', '--max-num-seqs', '8', '--block-size', '32'];
-  const child = spawn(vllm, [...args, ...limits, '--enforce-eager', '--dtype', 'float32', ...flags], {
-    // A group of its own: its workers are ended with it.
-    detached: true,
-    stdio: ['ignore', 'pipe', 'pipe'],
-    env: {
-      ...process.env,
-      HF_HUB_OFFLINE: '1',
-      VLLM_NO_USAGE_STATS: '1',
-      VLLM_SERVER_DEV_MODE: '1',
-      VLLM_CPU_KVCACHE_SPACE: '1',
-      VLLM_CPU_OMP_THREADS_BIND: 'nobind',
-      OMP_NUM_THREADS: '1',
-    },
-  });
-  // Left behind it would hold gigabytes.
-  process.once('exit', () => endGroup(child, 'SIGKILL'));
-  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => process.exit(1));
-  const log = createWriteStream(logFile);
-  child.stdout.pipe(log, { end: false });
-  child.stderr.pipe(log, { end: false });
-  const url = `http://127.0.0.1:${port}`;
-  const server = { url, model, other: b, logFile, stop: () => stop(child) };
-  try {
-    await untilHealthy(child, url);
-  } catch (error) {
-    await server.stop();
-    throw new Error(`${error}\n${readFileSync(logFile, 'utf8').slice(-2000)}`, { cause: error });
-  }
-  return server;
-}
-
-async function untilHealthy(child: ChildProcess, url: string): Promise<void> {
-  const deadline = Date.now() + START_MS;
-  while (Date.now() < deadline) {
-    if (child.exitCode !== null) throw new Error(`vLLM ended with exit code ${child.exitCode}`);
-    const healthy = await fetch(`${url}/health`).then(
-      ({ status }) => status === 200,
-      () => false,
-    );
-    if (healthy) return;
-    await new Promise((resolve) => setTimeout(resolve, 500));
-  }
-  throw new Error(`vLLM did not start within ${START_MS} ms`);
-}
-
-/** With a request under way it may ignore the request to end: then its group is killed. */
-async function stop(child: ChildProcess): Promise<void> {
-  if (child.exitCode !== null || child.signalCode !== null) return;
-  const ended = new Promise<void>((resolve) => child.once('exit', () => resolve()));
-  endGroup(child, 'SIGTERM');
-  const timer = setTimeout(() => endGroup(child, 'SIGKILL'), STOP_MS);
-  await ended;
-  clearTimeout(timer);
-}
-
-function endGroup({ exitCode, signalCode, pid }: ChildProcess, signal: NodeJS.Signals): void {
-  if (exitCode === null && signalCode === null && pid !== undefined) process.kill(-pid, signal);
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
+  const server = await startVllmServer({ vllm, model, folder, flags, context: 512, requests: 8 });
+  return { ...server, model, other: b };
 }
