@@ -98,7 +98,8 @@ function endGroup({ exitCode, signalCode, pid }: ChildProcess, signal: NodeJS.Si
   if (exitCode === null && signalCode === null && pid !== undefined) process.kill(-pid, signal);
 }
 
-async function freePort(): Promise<number> {
+/** A port of the loopback address that nobody listens on. */
+export async function freePort(): Promise<number> {
   const server = createServer();
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const { port } = server.address() as AddressInfo;

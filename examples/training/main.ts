@@ -1,0 +1,188 @@
+/**
+ * `npm run train:example`: trains SmolLM2 on two cores through the whole service. Starts, for each run, a real vLLM
+ * server, the stack, the HTTP service, and the trainer, which knows only the last. A run that was interrupted goes on
+ * from its newest checkpoint when it is asked for again.
+ */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdirSync, openSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { parseArgs } from 'node:util';
+import { loadConfig } from '../../config/load.ts';
+import { loadTools, PROJECT_ROOT } from '../../config/tools.ts';
+import { freePort, startVllmServer } from '../../scripts/vllm/server.ts';
+import { type Stack, startStack } from '../../workers/stack/stack.ts';
+
+const HERE = import.meta.dirname;
+const SETTINGS = path.join(HERE, 'sums.json');
+
+const { values: options } = parseArgs({
+  options: {
+    /** Where runs are kept. */
+    folder: { type: 'string', default: path.join(PROJECT_ROOT, '.rollouts', 'training') },
+    /** Settings of the task and the algorithm. */
+    settings: { type: 'string', default: SETTINGS },
+    /** Only this seed. */
+    seed: { type: 'string' },
+    /** Batch k+1 is sampled while step k is updated. */
+    ahead: { type: 'boolean', default: false },
+    /** Learning rate 0. */
+    still: { type: 'boolean', default: false },
+    /** The servers are given the old weights as the new version: the trainer stops. */
+    'leave-out-swap': { type: 'boolean', default: false },
+  },
+});
+
+/** Ended with this process, whatever ends it. */
+const children = new Set<ChildProcess>();
+process.once('exit', () => {
+  for (const child of children) child.kill('SIGTERM');
+});
+
+async function main(): Promise<void> {
+  await finish(start(process.execPath, ['scripts/vllm/main.mjs', '--only-set-up']), 'the set-up of vLLM');
+  const { seeds } = JSON.parse(readFileSync(options.settings, 'utf8')) as { seeds: number[] };
+  const vllm = JSON.parse(readFileSync(path.join(PROJECT_ROOT, '.rollouts', 'vllm.json'), 'utf8')) as Vllm;
+  const python = path.join(path.dirname(vllm.vllm), 'python');
+  mkdirSync(options.folder, { recursive: true });
+  const base = path.join(options.folder, 'base');
+  if (!existsSync(path.join(base, 'config.json'))) {
+    await finish(
+      start(python, [path.join(HERE, 'prepare.py'), loadTools().model, vllm.a, base]),
+      'prepare.py',
+    );
+  }
+  for (const seed of options.seed === undefined ? seeds : [Number(options.seed)]) {
+    const kind = options.still ? 'control' : options.ahead ? 'ahead' : 'sync';
+    await train({
+      seed,
+      base,
+      python,
+      vllm: vllm.vllm,
+      folder: path.join(options.folder, `${kind}-${seed}`),
+    });
+  }
+}
+
+interface Vllm {
+  readonly vllm: string;
+  readonly a: string;
+}
+
+interface TrainOptions {
+  readonly seed: number;
+  readonly base: string;
+  readonly python: string;
+  readonly vllm: string;
+  readonly folder: string;
+}
+
+/** One run from its beginning, or its newest checkpoint, to its end. */
+async function train({ seed, base, python, vllm, folder }: TrainOptions): Promise<void> {
+  const stateDir = path.join(folder, 'service');
+  mkdirSync(stateDir, { recursive: true });
+  const port = await ports(folder);
+  // A server that is started again has what the run had last: the pool knows it by the version that it tells.
+  const { version, weights } = newest(folder, base);
+  const flags = ['--enable-scale-out', '--logprobs-mode', 'processed_logprobs', '--tokenizer', base];
+  const common = { vllm, folder, flags, context: 512, requests: 32 };
+  const server = await startVllmServer({ ...common, model: path.resolve(weights), port: port.vllm });
+  let stack: Stack | undefined;
+  try {
+    if (version > 0) await tellVersion(server.url, version);
+    const config = path.join(folder, 'rollouts.toml');
+    writeFileSync(config, configuration(server.url, base, version, port.gateway));
+    const rollouts = ['bin/rollouts.mjs', '--config', config, '--state-dir', stateDir];
+    stack = await startStack(loadConfig({ file: config, flags: { state: { folder: stateDir } } }), (line) =>
+      process.stderr.write(`${line}\n`),
+    );
+    const gateway = start(
+      process.execPath,
+      [...rollouts, 'gateway'],
+      openSync(path.join(folder, 'gateway.log'), 'a'),
+    );
+    const service = `http://127.0.0.1:${port.gateway}`;
+    await ready(service, gateway);
+    const args = ['-m', 'trainer', '--service', service, '--settings', path.resolve(options.settings)];
+    args.push('--seed', String(seed), '--base', base, '--folder', folder);
+    // What was sampled before a restart is not in the counter of the server that is there now.
+    if (version === 0 && !options.ahead) args.push('--counter', `${server.url}/metrics`);
+    for (const flag of ['ahead', 'still', 'leave-out-swap'] as const)
+      if (options[flag]) args.push(`--${flag}`);
+    await finish(start(python, args), 'the trainer');
+  } finally {
+    for (const child of children) await stop(child);
+    await stack?.stop();
+    await server.stop();
+  }
+}
+
+/** Where a run's servers listen, the same after a restart: the pool knows its server by its address. */
+async function ports(folder: string): Promise<{ vllm: number; gateway: number }> {
+  const file = path.join(folder, 'ports.json');
+  if (!existsSync(file)) {
+    writeFileSync(file, JSON.stringify({ vllm: await freePort(), gateway: await freePort() }));
+  }
+  return JSON.parse(readFileSync(file, 'utf8'));
+}
+
+/** The newest checkpoint of a run, or what it begins with. */
+function newest(folder: string, base: string): { version: number; weights: string } {
+  const checkpoints = path.join(folder, 'checkpoints');
+  const names = existsSync(checkpoints) ? readdirSync(checkpoints) : [];
+  const version = Math.max(0, ...names.filter((name) => /^\d+$/.test(name)).map(Number));
+  return { version, weights: version === 0 ? base : path.join(checkpoints, String(version)) };
+}
+
+function configuration(url: string, tokenizer: string, version: number, gatewayPort: number): string {
+  const server = `{ url = "${url}", dialect = "vllm", tokenizer = "${tokenizer}", policyVersion = ${version} }`;
+  return [
+    `[llm]\nservers = [${server}]`,
+    `[workers]\nhandlers = ["${path.join(HERE, 'handler.ts')}"]\ninitSlots = 4`,
+    '[sandbox]\ncapacity = 32',
+    `[gateway]\nport = ${gatewayPort}`,
+  ].join('\n\n');
+}
+
+async function tellVersion(url: string, version: number): Promise<void> {
+  const body = JSON.stringify({ new_version: String(version) });
+  const headers = { 'content-type': 'application/json' };
+  const response = await fetch(`${url}/update_weight_version`, { method: 'POST', headers, body });
+  if (!response.ok) throw new Error(`update_weight_version: ${response.status} ${await response.text()}`);
+}
+
+/** Starts a program; what it says goes to this process's standard error, or to a file that is open. */
+function start(file: string, args: readonly string[], log = 2): ChildProcess {
+  const env = { ...process.env, PYTHONPATH: HERE, HF_HUB_OFFLINE: '1', TQDM_DISABLE: '1' };
+  const child = spawn(file, args, { cwd: PROJECT_ROOT, env, stdio: ['ignore', log, log] });
+  children.add(child);
+  child.once('exit', () => children.delete(child));
+  return child;
+}
+
+async function finish(child: ChildProcess, what: string): Promise<void> {
+  const [code, signal] = await once(child, 'exit');
+  if (code !== 0) throw new Error(`${what} ended with ${signal ?? `exit code ${code}`}`);
+}
+
+async function stop(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const ended = once(child, 'exit');
+  child.kill('SIGTERM');
+  await ended;
+}
+
+/** Resolves when the service takes requests. @throws Error if `child` has ended first */
+async function ready(url: string, child: ChildProcess): Promise<void> {
+  for (;;) {
+    if (child.exitCode !== null) throw new Error(`${child.spawnargs.join(' ')} ended`);
+    const status = await fetch(`${url}/readyz`).then(
+      (response) => response.status,
+      () => 0,
+    );
+    if (status === 200) return;
+    await new Promise((resolve) => setTimeout(resolve, 250));
+  }
+}
+
+await main();

@@ -1,0 +1,1 @@
+"""A trainer that knows the rollout service by its HTTP interface alone."""

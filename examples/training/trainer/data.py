@@ -1,0 +1,71 @@
+"""Trajectories as numbers: what a record of the service means for the loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import fmean, pstdev
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """One line of a trajectory, cut down to what the loss needs. The last three lists are aligned with `output`."""
+
+    rollout: str
+    prompt: list[int]
+    output: list[int]
+    logprobs: list[float]
+    mask: list[int]
+    versions: list[int]
+    reward: float
+    parts: dict[str, float]
+
+    @staticmethod
+    def of(record: dict) -> "Sequence":
+        reward = record["reward"]
+        return Sequence(
+            rollout=record["rollout_id"],
+            prompt=record["input_ids"],
+            output=record["output_ids"],
+            logprobs=record["logprobs"],
+            mask=record["loss_mask"],
+            versions=record["policy_versions"],
+            reward=reward["total"],
+            parts=reward["parts"],
+        )
+
+    @property
+    def sampled(self) -> int:
+        return sum(self.mask)
+
+
+@dataclass(frozen=True)
+class Group:
+    """All samples of one task."""
+
+    id: str
+    sequences: list[Sequence]
+
+    @property
+    def uniform(self) -> bool:
+        """Equal rewards give no gradient."""
+        return len({one.reward for one in self.sequences}) == 1
+
+    def advantages(self) -> list[float]:
+        """(reward - mean) / deviation over the group, as in GRPO."""
+        rewards = [one.reward for one in self.sequences]
+        mean, deviation = fmean(rewards), pstdev(rewards)
+        return [(reward - mean) / (deviation + 1e-6) for reward in rewards]
+
+
+def part_mean(groups: list[Group], part: str | None = None) -> float:
+    """Mean reward, or mean of one of its parts."""
+    return fmean(
+        one.reward if part is None else one.parts[part] for group in groups for one in group.sequences
+    )
+
+
+def staleness(groups: list[Group], version: int) -> int:
+    """Current version minus the oldest among the sampled tokens."""
+    return version - min(
+        v for group in groups for one in group.sequences for v, m in zip(one.versions, one.mask) if m
+    )

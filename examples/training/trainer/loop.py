@@ -1,0 +1,148 @@
+"""The training loop: batch, check, update, checkpoint, swap; in turn, or with the next batch under way meanwhile."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from dataclasses import dataclass
+
+from .data import Group, part_mean, staleness
+from .journal import Journal
+from .policy import Policy
+from .service import Service
+
+#: Float32 on both sides agrees within this; weights that were not swapped are off by a thousand times as much.
+LARGEST_MEAN_LOG_RATIO = 1e-4
+#: Importance weights of tokens from an older version are cut here.
+TRUNCATION = 2.0
+
+
+class TokensOff(Exception):
+    """What the service recorded is not what this policy samples: training on it would be wrong."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: which task, and what about it is its own."""
+
+    name: str
+    seed: int
+    settings: dict
+    #: Batch k+1 is sampled while step k is updated.
+    ahead: bool = False
+    #: For the proof that a swap left out is noticed: the servers are given the old weights as the new version.
+    leave_out_swap: bool = False
+
+
+def tasks_of(run: Run, part: str, count: int) -> list[dict]:
+    """Sums drawn by seed and part. Training draws odd first operands, held-out questions even ones."""
+    low, high = run.settings["operands"]
+    draw = random.Random(f"{run.settings['name']} {run.seed} {part}")
+    parity = 0 if part.startswith("held-out") else 1
+    firsts = [n for n in range(low, high + 1) if n % 2 == parity]
+    pairs = [(draw.choice(firsts), draw.randint(low, high)) for _ in range(count)]
+    return [
+        {"id": f"{n}-{a}-plus-{b}", "handler": "sum-by-tool", "data": {"a": a, "b": b}}
+        for n, (a, b) in enumerate(pairs)
+    ]
+
+
+class Loop:
+    def __init__(self, run: Run, service: Service, journal: Journal):
+        self.run, self.service, self.journal = run, service, journal
+        self.settings = run.settings
+        version = journal.version
+        self.policy = Policy(journal.weights(version), self.settings["learningRate"])
+        self.version = version
+        #: Sampled tokens of all groups that this process took.
+        self.tokens = 0
+
+    def train(self) -> None:
+        self._bring(self.version)
+        while self.version < self.settings["steps"]:
+            self._step(self.version)
+
+    def held_out(self) -> dict[str, float]:
+        """Format and right answers on questions that training never draws, one sample each."""
+        batch = f"{self.run.name}-held-out-{self.version}"
+        tasks = tasks_of(self.run, "held-out", self.settings["heldOut"])
+        self.service.begin(batch, tasks, 1, self.settings)
+        groups = self._take(batch, tasks, 1)
+        return {"call": part_mean(groups, "call") / 0.3, "answer": part_mean(groups, "answer") / 0.7}
+
+    def _step(self, step: int) -> None:
+        began = time.monotonic()
+        self._begin(step)
+        groups = self._take(*self._batch(step))
+        sampled = time.monotonic()
+        if self.run.ahead and step + 1 < self.settings["steps"]:
+            self._begin(step + 1)
+        ratio = self._check(step, groups)
+        update = self.policy.update(groups, tuple(self.settings["clip"]), TRUNCATION)
+        updated = time.monotonic()
+        row = {
+            "version": step + 1,
+            "reward": part_mean(groups),
+            "call": part_mean(groups, "call") / 0.3,
+            "answer": part_mean(groups, "answer") / 0.7,
+            "uniform": sum(group.uniform for group in groups),
+            "groups": [group.id for group in groups],
+            "ratio": ratio.mean,
+            "largestRatio": ratio.largest,
+            "currentTokens": ratio.tokens,
+            "sampledTokens": tokens_of(groups),
+            "staleness": staleness(groups, step),
+            **update,
+            "seconds": {"sampling": sampled - began, "update": updated - sampled},
+        }
+        self.policy.save(self.journal.checkpoints / str(step + 1), row)
+        self.version = step + 1
+        self._bring(self.version)
+        self.journal.close_step()
+        say(
+            f"{self.run.name} step {step + 1}: reward {row['reward']:.2f} (call {row['call']:.2f}, answer "
+            f"{row['answer']:.2f}), |log ratio| {ratio.mean:.1e} at most {ratio.largest:.1e}, stale {row['staleness']}, "
+            f"{sampled - began:.1f} s sampling, {updated - sampled:.1f} s update, "
+            f"{time.monotonic() - updated:.1f} s swap"
+        )
+
+    def _check(self, step: int, groups: list[Group]):
+        """Refuses a batch whose log-probabilities are not this policy's, or that is older than it may be."""
+        ratio = self.policy.ratio(groups, step)
+        if ratio.mean > LARGEST_MEAN_LOG_RATIO:
+            raise TokensOff(
+                f"mean |log ratio| of version {step} is {ratio.mean:.2e} (at most {LARGEST_MEAN_LOG_RATIO:.0e}): "
+                "the servers do not sample with these weights"
+            )
+        allowed = 1 if self.run.ahead else 0
+        if staleness(groups, step) > allowed:
+            raise TokensOff(f"tokens are {staleness(groups, step)} versions old, {allowed} allowed")
+        return ratio
+
+    def _bring(self, version: int) -> None:
+        """Brings the servers to a version; after a crash they may be there already, or one behind."""
+        if self.service.version() == version:
+            return
+        weights = self.journal.weights(version - 1 if self.run.leave_out_swap else version)
+        self.service.swap(version, weights.resolve(), "abort")
+
+    def _batch(self, step: int):
+        tasks = tasks_of(self.run, f"step-{step}", self.settings["promptsPerStep"])
+        return f"{self.run.name}-{step}", tasks, self.settings["samples"]
+
+    def _begin(self, step: int) -> None:
+        self.service.begin(*self._batch(step), self.settings)
+
+    def _take(self, batch: str, tasks: list[dict], samples: int) -> list[Group]:
+        groups = self.service.collect(batch, tasks, samples)
+        self.tokens += tokens_of(groups)
+        return groups
+
+
+def tokens_of(groups: list[Group]) -> int:
+    return sum(one.sampled for group in groups for one in group.sequences)
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
