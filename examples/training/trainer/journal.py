@@ -47,8 +47,10 @@ class Journal:
         rows = self.rows()
         if version == 0 or (rows and rows[-1]["version"] == version):
             return
-        row = json.loads((self.weights(version) / "step.json").read_text())
-        with self.lines.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        rows.append(json.loads((self.weights(version) / "step.json").read_text()))
+        draft = self.lines.with_suffix(".draft")
+        with draft.open("w") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
             file.flush()
             os.fsync(file.fileno())
+        os.replace(draft, self.lines)

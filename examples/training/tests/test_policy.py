@@ -1,0 +1,81 @@
+"""Needs torch and transformers, which the training environment has."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from trainer.data import Group, Sequence  # noqa: E402
+from trainer.policy import Policy  # noqa: E402
+
+
+@pytest.fixture
+def policy(tmp_path):
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4
+    )
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path / "base")
+    return Policy(tmp_path / "base", 1e-2)
+
+
+def plain(policy, prompt, output):
+    """Log-probabilities by one whole forward pass, nothing shared and nothing padded."""
+    with torch.no_grad():
+        logits = policy.model(torch.tensor([prompt + output])).logits[0]
+    every = logits.log_softmax(1)
+    return [every[len(prompt) - 1 + at, token].item() for at, token in enumerate(output)]
+
+
+def group_of(policy, outputs, rewards):
+    prompt = [3, 9, 27, 17]
+    return Group(
+        "g",
+        [
+            Sequence("r", prompt, output, plain(policy, prompt, output), [1] * len(output), [0] * len(output), reward, {})
+            for output, reward in zip(outputs, rewards)
+        ],
+    )
+
+
+OUTPUTS = [[5, 6, 7], [8], [1, 2, 3, 4, 5, 6], [7, 7]]
+
+
+def test_a_shared_prompt_and_padding_change_no_log_probability(policy):
+    ratio = policy.ratio([group_of(policy, OUTPUTS, [0, 0, 1, 1])], 0)
+    assert ratio.tokens == 12
+    assert ratio.largest < 1e-5
+
+
+def test_only_sampled_tokens_of_the_version_are_compared(policy):
+    group = group_of(policy, OUTPUTS, [0, 0, 1, 1])
+    group.sequences[0].logprobs[1] -= 0.5
+    assert policy.ratio([group], 0).largest == pytest.approx(0.5, abs=1e-4)
+    group.sequences[0].mask[1] = 0
+    assert policy.ratio([group], 0).largest < 1e-5
+    assert policy.ratio([group], 1).tokens == 0
+
+
+def test_an_update_raises_what_was_better_and_lowers_what_was_worse(policy):
+    group = group_of(policy, OUTPUTS, [0, 0, 1, 1])
+    before = policy.logprobs(group.sequences).sum(1)
+    policy.update([group], (0.2, 0.28), 2.0)
+    after = policy.logprobs(group.sequences).sum(1)
+    assert [(b > a).item() for a, b in zip(before, after)] == [False, False, True, True]
+
+
+def test_groups_with_equal_rewards_change_nothing(policy):
+    group = group_of(policy, OUTPUTS, [1, 1, 1, 1])
+    before = policy.logprobs(group.sequences)
+    assert policy.update([group], (0.2, 0.28), 2.0) == {"loss": 0.0, "gradient": 0.0}
+    assert torch.equal(policy.logprobs(group.sequences), before)
+
+
+def test_a_checkpoint_goes_on_as_if_nothing_had_been(policy, tmp_path):
+    group = group_of(policy, OUTPUTS, [0, 0, 1, 1])
+    policy.update([group], (0.2, 0.28), 2.0)
+    policy.save(tmp_path / "1", {"version": 1})
+    again = Policy(tmp_path / "1", 1e-2)
+    for one in (policy, again):
+        one.update([group], (0.2, 0.28), 2.0)
+    assert torch.equal(policy.logprobs(group.sequences), again.logprobs(group.sequences))
