@@ -89,7 +89,7 @@ const MOST = 0.5;
 const MEAN = 0.1;
 
 test('the file is proven: checksums, alignment, ledgers, and the log-probabilities by the model itself', async () => {
-  const flags = ['--rescore', '--tokens', '8', '--tolerance', String(MOST), '--json'];
+  const flags = ['--rescore', '--tokens', '2', '--tolerance', String(MOST), '--json'];
   const { code, stdout, stderr } = await stack.run('verify', out, ...flags);
   assert.equal(code, 0, stdout + stderr);
   const { problems, sequences, ledgers, rescored } = JSON.parse(stdout);

@@ -68,6 +68,8 @@ export class Bash {
   private calls = 0;
   private bytesRead = 0;
   private reading = true;
+  /** It is being killed: what is left to read is little, and its end is told only when that is read. */
+  private killed = false;
   /**
    * The terminal's other end. While the host has it open too, the kernel reports no hang-up, which the event loop
    * takes for the end though there is more to read.
@@ -209,7 +211,7 @@ export class Bash {
 
   /** While nobody waits for output, reading may stop: what prints on then waits in the kernel, at no cost. */
   setReading(reading: boolean): void {
-    if (this.isEnded || reading === this.reading) return;
+    if (this.isEnded || this.killed || reading === this.reading) return;
     this.reading = reading;
     if (reading) this.pty.resume();
     else this.pty.pause();
@@ -219,7 +221,8 @@ export class Bash {
   async kill(keepOutput = false): Promise<void> {
     if (this.isEnded) return;
     if (!keepOutput) this.letGo();
-    this.setReading(true); // its end is told after its last output
+    this.setReading(true);
+    this.killed = true;
     for (const { pid } of this.sessionProcesses()) signal(pid, 'SIGKILL');
     signal(this.pty.pid, 'SIGKILL');
     await this.gone;
