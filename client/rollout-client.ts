@@ -4,14 +4,13 @@ import {
   Connection,
   isGrpcDeadlineError,
   WithStartWorkflowOperation,
-  WorkflowExecutionAlreadyStartedError,
   WorkflowFailedError,
   WorkflowIdConflictPolicy,
-  WorkflowIdReusePolicy,
   WorkflowNotFoundError,
 } from '@temporalio/client';
-import { TypedSearchAttributes, type Workflow } from '@temporalio/common';
+import type { Workflow } from '@temporalio/common';
 import { closedRollout } from '../activities/closed-rollout.ts';
+import { startRollout } from '../activities/start-rollout.ts';
 import type { Config } from '../config/load.ts';
 import { temporalConnection } from '../config/temporal-connection.ts';
 import { messageOf, RolloutError } from '../contracts/failures.ts';
@@ -27,7 +26,6 @@ import {
   type CancelSignal,
   PAUSE,
   RESUME,
-  ROLLOUT_WORKFLOW,
   type RolloutStatus,
   STATUS_QUERY,
 } from '../contracts/signals.ts';
@@ -107,23 +105,8 @@ export class RolloutClient {
     input: RolloutRequestInput,
   ): Promise<{ rolloutId: string; request: RolloutRequest; isNew: boolean }> {
     const request = checkedRequest(input);
-    const { rolloutId, digest } = request;
-    try {
-      await this.temporal.workflow.start(ROLLOUT_WORKFLOW, {
-        workflowId: request.rolloutId,
-        taskQueue: WORKFLOW_QUEUE,
-        args: [request],
-        workflowIdReusePolicy: WorkflowIdReusePolicy.REJECT_DUPLICATE,
-        workflowIdConflictPolicy: WorkflowIdConflictPolicy.FAIL,
-        ...(digest === undefined ? {} : { memo: { digest } }),
-        typedSearchAttributes: attributesOf(request),
-        staticSummary: `${request.task.handler} ${request.task.id} · sample ${request.sample}`,
-      });
-    } catch (error) {
-      if (!(error instanceof WorkflowExecutionAlreadyStartedError)) throw error;
-      return { rolloutId, request, isNew: false };
-    }
-    return { rolloutId, request, isNew: true };
+    const isNew = await startRollout(this.temporal, request);
+    return { rolloutId: request.rolloutId, request, isNew };
   }
 
   /** The digest that a rollout was started with, if it was with one. */
@@ -287,16 +270,6 @@ function checkedRequest(input: RolloutRequestInput): RolloutRequest {
     );
   }
   throw new RolloutError('InvalidRequest', problemsOf(parsed.error));
-}
-
-function attributesOf(request: RolloutRequest): TypedSearchAttributes {
-  return new TypedSearchAttributes([
-    { key: ATTRIBUTES.taskKind, value: request.task.handler },
-    { key: ATTRIBUTES.taskId, value: request.task.id },
-    { key: ATTRIBUTES.stage, value: 'queued' },
-    ...(request.groupId ? [{ key: ATTRIBUTES.groupId, value: request.groupId }] : []),
-    ...(request.batchId ? [{ key: ATTRIBUTES.batchId, value: request.batchId }] : []),
-  ]);
 }
 
 /** The time that a call was given is over. */

@@ -116,6 +116,8 @@ export const RolloutRequest = z.object({
    * lost.
    */
   hostLostSeconds: z.number().min(1).max(86_400).default(30),
+  /** Workflow that hears of its end by a signal: the group it belongs to. */
+  reportTo: z.string().min(1).max(200).optional(),
   /** Hash of what the caller asked for, by which the same request is known again. */
   digest: z.string().max(200).optional(),
   /** Seconds of a pause after which the sandbox is given back; if absent it stays. */

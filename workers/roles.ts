@@ -1,6 +1,8 @@
 import { NativeConnection, Runtime, Worker, type WorkerOptions } from '@temporalio/worker';
 import { PARSERS } from '../activities/agent/parsers/formats.ts';
 import { makeEvaluateActivities } from '../activities/evaluate.ts';
+import { makeGroupActivities } from '../activities/groups/activities.ts';
+import { GroupStore } from '../activities/groups/group-store.ts';
 import { loadHandlers } from '../activities/handlers/registry.ts';
 import { makeInitActivities } from '../activities/init.ts';
 import { makeRunActivities } from '../activities/run.ts';
@@ -100,7 +102,14 @@ export async function makeWorkers(config: Config, roles: readonly Role[]): Promi
         await Worker.create({
           ...shared,
           taskQueue: RECORDS_QUEUE,
-          activities: { conclude, ...makeSweepActivities({ store }) },
+          activities: {
+            conclude,
+            ...makeSweepActivities({ store }),
+            ...makeGroupActivities({
+              ...{ store, pool: config.llm.pool },
+              groups: new GroupStore(config.derived.storeFolder),
+            }),
+          },
         }),
       ];
     },

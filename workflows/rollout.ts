@@ -12,6 +12,7 @@ import {
   workflowInfo,
 } from '@temporalio/workflow';
 import { type FailureType, helpsInNewAttempt, helpsInStage, type Stage } from '../contracts/failures.ts';
+import { endOf, ROLLOUT_ENDED_SIGNAL } from '../contracts/group.ts';
 import type { CancelReason, RolloutRequest } from '../contracts/request.ts';
 import type { RolloutResult, StageFailure } from '../contracts/result.ts';
 import { SEARCH_ATTRIBUTES as ATTRIBUTES } from '../contracts/search-attributes.ts';
@@ -24,6 +25,7 @@ import { type Known, summaryOf, ungradedRecord } from './record.ts';
 import { RunEntries } from './run-entries.ts';
 import { concludeActivity, evaluateStage, initStage } from './stages.ts';
 import { type Steered, steer } from './steering.ts';
+import { told } from './told.ts';
 
 /**
  * One rollout: init, run, evaluate, with one terminal record at the end. Completed, truncated and cancelled
@@ -48,6 +50,7 @@ class Rollout implements Known, Steered {
   run: RunEntries | undefined;
   report: RunReport | undefined;
   cancelled: { reason: CancelReason; stage: Stage; at: number } | undefined;
+  private ended: RolloutResult | undefined;
   private pauseRequested = false;
   /** Of the init stage, as long as it has made no sandbox. */
   private waiting: CancellationScope | undefined;
@@ -65,7 +68,7 @@ class Rollout implements Known, Steered {
     } catch (error) {
       return await CancellationScope.nonCancellable(() => this.windUp(error));
     } finally {
-      await CancellationScope.nonCancellable(() => condition(allHandlersFinished));
+      await CancellationScope.nonCancellable(() => this.takeLeave());
     }
   }
 
@@ -280,7 +283,15 @@ class Rollout implements Known, Steered {
     setCurrentDetails(`**${stage}** (attempt ${this.attempt}): ${details}`);
   }
 
+  /** Its group hears of it; what was asked of it meanwhile is answered. */
+  private async takeLeave(): Promise<void> {
+    const { reportTo } = this.request;
+    if (reportTo !== undefined && this.ended) await told(reportTo, ROLLOUT_ENDED_SIGNAL, endOf(this.ended));
+    await condition(allHandlersFinished);
+  }
+
   private end(result: RolloutResult): void {
+    this.ended = result;
     this.stage = 'ended';
     upsertSearchAttributes([
       { key: ATTRIBUTES.stage, value: 'ended' },

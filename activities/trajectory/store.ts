@@ -1,5 +1,5 @@
-import { createHash, randomUUID } from 'node:crypto';
-import { link, mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises';
+import { createHash } from 'node:crypto';
+import { readdir, readFile, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { messageOf, RolloutError } from '../../contracts/failures.ts';
@@ -7,7 +7,7 @@ import type { LedgerRecord } from '../../contracts/ledger.ts';
 import { RolloutResult } from '../../contracts/result.ts';
 import type { Shelf } from '../../contracts/stages.ts';
 import { Trajectory, type TrajectoryRef } from '../../contracts/trajectory.ts';
-import { syncFolder } from './sync-folder.ts';
+import { readIfThere, writeWhole } from './whole-files.ts';
 
 /** Names one attempt of one workflow run. */
 export interface AttemptKey {
@@ -34,7 +34,7 @@ export class TrajectoryStore {
   async putLedger(key: AttemptKey, records: readonly LedgerRecord[]): Promise<void> {
     const text = records.map((record) => `${JSON.stringify(record)}\n`).join('');
     const digest = createHash('sha256').update(text).digest('hex');
-    await this.write(this.attemptFile(key, 'ledger.jsonl'), `${JSON.stringify({ sha256: digest })}\n${text}`);
+    await writeWhole(this.attemptFile(key, 'ledger.jsonl'), `${JSON.stringify({ sha256: digest })}\n${text}`);
   }
 
   /**
@@ -43,7 +43,7 @@ export class TrajectoryStore {
    */
   async getLedger(key: AttemptKey): Promise<LedgerRecord[] | undefined> {
     const file = this.attemptFile(key, 'ledger.jsonl');
-    const text = await this.read(file);
+    const text = await readIfThere(file);
     if (text === undefined) return undefined;
     const headEnd = text.indexOf('\n');
     const body = text.slice(headEnd + 1);
@@ -63,13 +63,13 @@ export class TrajectoryStore {
    */
   async shelf(key: AttemptKey, entry: number): Promise<{ file: string; kept: Shelf | undefined }> {
     const file = this.attemptFile(key, `${entry}.workspace.tar`);
-    const note = await this.read(`${file}.json`);
+    const note = await readIfThere(`${file}.json`);
     return { file, kept: note === undefined ? undefined : (JSON.parse(note) as Shelf) };
   }
 
   /** Says that a workspace is kept, as the ledger has been. @throws RolloutError StoreFailed */
   async putShelf(shelf: Shelf): Promise<void> {
-    await this.write(`${shelf.file}.json`, JSON.stringify(shelf));
+    await writeWhole(`${shelf.file}.json`, JSON.stringify(shelf));
   }
 
   /** Workspaces of a rollout that has ended are wanted no more. @throws RolloutError StoreFailed */
@@ -88,7 +88,7 @@ export class TrajectoryStore {
   async putTrajectory(key: AttemptKey, sequences: readonly Trajectory[]): Promise<TrajectoryRef> {
     const text = sequences.map((sequence) => `${JSON.stringify(sequence)}\n`).join('');
     const file = this.attemptFile(key, 'trajectory.jsonl');
-    await this.write(file, text);
+    await writeWhole(file, text);
     const sum = (count: (sequence: Trajectory) => number) =>
       sequences.reduce((total, sequence) => total + count(sequence), 0);
     return {
@@ -109,7 +109,7 @@ export class TrajectoryStore {
    */
   async putTerminal(result: RolloutResult): Promise<RolloutResult> {
     const file = path.join(this.rolloutFolder(result.rolloutId), 'terminal.json');
-    const created = await this.write(file, `${JSON.stringify(result, null, 2)}\n`, { exclusive: true });
+    const created = await writeWhole(file, `${JSON.stringify(result, null, 2)}\n`, { exclusive: true });
     await this.dropShelves(result.rolloutId);
     if (created) return result;
     return (await this.getTerminal(result.rolloutId)) as RolloutResult;
@@ -118,7 +118,7 @@ export class TrajectoryStore {
   /** The terminal record of a rollout, if it has one. @throws RolloutError StoreFailed, StoreCorrupt */
   async getTerminal(rolloutId: string): Promise<RolloutResult | undefined> {
     const file = path.join(this.rolloutFolder(rolloutId), 'terminal.json');
-    const text = await this.read(file);
+    const text = await readIfThere(file);
     if (text === undefined) return undefined;
     const parsed = RolloutResult.safeParse(JSON.parse(text));
     if (!parsed.success) throw new RolloutError('StoreCorrupt', `${file}: ${parsed.error.message}`);
@@ -133,43 +133,6 @@ export class TrajectoryStore {
 
   private attemptFile(key: AttemptKey, suffix: string): string {
     return path.join(this.rolloutFolder(key.rolloutId), `${key.workflowRunId}-${key.attempt}.${suffix}`);
-  }
-
-  private async read(file: string): Promise<string | undefined> {
-    try {
-      return await readFile(file, 'utf8');
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
-      throw new RolloutError('StoreFailed', `cannot read ${file}: ${messageOf(error)}`, { cause: error });
-    }
-  }
-
-  /** Writes a file whole; with `exclusive`, only where none is. @returns false if one was there. */
-  private async write(file: string, text: string, options: { exclusive?: boolean } = {}): Promise<boolean> {
-    const draft = `${file}.${randomUUID()}.draft`;
-    try {
-      await mkdir(path.dirname(file), { recursive: true });
-      const handle = await open(draft, 'wx', 0o600);
-      try {
-        await handle.writeFile(text);
-        await handle.sync();
-      } finally {
-        await handle.close();
-      }
-      if (options.exclusive) {
-        await link(draft, file); // fails where the name is taken, on network file systems too
-      } else {
-        await rename(draft, file);
-      }
-      await syncFolder(path.dirname(file));
-      return true;
-    } catch (error) {
-      if (options.exclusive && (error as NodeJS.ErrnoException).code === 'EEXIST') return false;
-      throw new RolloutError('StoreFailed', `cannot write ${file}: ${messageOf(error)}`, { cause: error });
-    } finally {
-      // Where this fails, so did the write, which has said why; a draft left over is never read.
-      await rm(draft, { force: true }).catch(() => {});
-    }
   }
 }
 

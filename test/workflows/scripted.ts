@@ -1,5 +1,7 @@
 import { ApplicationFailure, Context } from '@temporalio/activity';
 import { NativeConnection, Worker } from '@temporalio/worker';
+import { makeGroupActivities } from '../../activities/groups/activities.ts';
+import { GroupStore } from '../../activities/groups/group-store.ts';
 import { makeSweepActivities } from '../../activities/sweep.ts';
 import { TrajectoryStore } from '../../activities/trajectory/store.ts';
 import { type FailureType, helpsInStage } from '../../contracts/failures.ts';
@@ -146,7 +148,11 @@ export async function startScriptedWorkers(
     await Worker.create({
       ...shared,
       taskQueue: RECORDS_QUEUE,
-      activities: { conclude: called('conclude'), ...makeSweepActivities({ store }) },
+      activities: {
+        conclude: called('conclude'),
+        ...makeSweepActivities({ store }),
+        ...makeGroupActivities({ store, pool: 'default', groups: new GroupStore(store.folder) }),
+      },
     }),
     await Worker.create({
       ...shared,

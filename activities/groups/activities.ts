@@ -1,0 +1,76 @@
+import { Context } from '@temporalio/activity';
+import { WorkflowNotFoundError } from '@temporalio/client';
+import type { BatchActivities } from '../../contracts/batch.ts';
+import { endOf, type GroupActivities, reportOf } from '../../contracts/group.ts';
+import { POOL_STATE_QUERY, type PoolState, poolWorkflowId, versionOf } from '../../contracts/pool.ts';
+import { RolloutRequest } from '../../contracts/request.ts';
+import { startRollout } from '../start-rollout.ts';
+import type { TrajectoryStore } from '../trajectory/store.ts';
+import type { GroupStore } from './group-store.ts';
+
+/** What the activities work with. */
+export interface GroupParts {
+  readonly store: TrajectoryStore;
+  readonly groups: GroupStore;
+  /** Name of the pool that rollouts are sampled from. */
+  readonly pool: string;
+}
+
+/** The activities of groups and batches. */
+export function makeGroupActivities({ store, groups, pool }: GroupParts): GroupActivities & BatchActivities {
+  const client = () => Context.current().client;
+  return {
+    beginRollouts: async ({ group, numbers }) => {
+      const task = await groups.task(group.task);
+      const { groupId, batchId, template } = group;
+      const reportTo = Context.current().info.workflowExecution?.workflowId;
+      const requests = numbers.map((number) =>
+        RolloutRequest.parse({
+          ...template,
+          ...{ rolloutId: `${groupId}.${number}`, task, sample: number, groupId, reportTo },
+          ...(batchId === undefined ? {} : { batchId }),
+        }),
+      );
+      await Promise.all(requests.map((request) => startRollout(client(), request)));
+      return { taskId: task.id, handler: task.handler };
+    },
+
+    lookUpRollouts: async ({ rolloutIds }) => {
+      const records = await Promise.all(rolloutIds.map((id) => store.getTerminal(id)));
+      return records.filter((record) => record !== undefined).map(endOf);
+    },
+
+    keepGroup: ({ result }) => groups.putGroup(result),
+
+    surroundings: async () => {
+      const since = new Date(Date.now() - 600_000).toISOString();
+      const query = `WorkflowType = 'rollout' AND ExecutionStatus != 'Running' AND CloseTime > '${since}'`;
+      const { count } = await client().workflow.count(query);
+      return { ended: count, version: await policyVersion() };
+    },
+
+    takeSurplus: async ({ from, to }) => {
+      const before = await groups.getBatch(from);
+      const taken: string[] = [];
+      for (const groupId of before?.surplus ?? []) if (await groups.take(groupId, to)) taken.push(groupId);
+      return { groups: taken };
+    },
+
+    lookUpGroups: async ({ groupIds }) => {
+      const results = await Promise.all(groupIds.map((id) => groups.getGroup(id)));
+      return results.filter((result) => result !== undefined).map(reportOf);
+    },
+
+    keepBatch: ({ result }) => groups.putBatch(result),
+  };
+
+  async function policyVersion(): Promise<number | null> {
+    const handle = client().workflow.getHandle(poolWorkflowId(pool));
+    try {
+      return versionOf(await handle.query<PoolState>(POOL_STATE_QUERY)) ?? null;
+    } catch (error) {
+      if (error instanceof WorkflowNotFoundError) return null;
+      throw error;
+    }
+  }
+}

@@ -1,0 +1,46 @@
+import {
+  type Client,
+  WorkflowExecutionAlreadyStartedError,
+  WorkflowIdConflictPolicy,
+  WorkflowIdReusePolicy,
+} from '@temporalio/client';
+import { TypedSearchAttributes } from '@temporalio/common';
+import { WORKFLOW_QUEUE } from '../contracts/queues.ts';
+import type { RolloutRequest } from '../contracts/request.ts';
+import { SEARCH_ATTRIBUTES as ATTRIBUTES } from '../contracts/search-attributes.ts';
+import { ROLLOUT_WORKFLOW } from '../contracts/signals.ts';
+
+/**
+ * Starts the workflow of a rollout; it is durable when this resolves. One that is known, open or ended, is not started
+ * again.
+ * @returns whether it was not known
+ */
+export async function startRollout(temporal: Client, request: RolloutRequest): Promise<boolean> {
+  const { rolloutId, digest, task, sample } = request;
+  try {
+    await temporal.workflow.start(ROLLOUT_WORKFLOW, {
+      workflowId: rolloutId,
+      taskQueue: WORKFLOW_QUEUE,
+      args: [request],
+      workflowIdReusePolicy: WorkflowIdReusePolicy.REJECT_DUPLICATE,
+      workflowIdConflictPolicy: WorkflowIdConflictPolicy.FAIL,
+      ...(digest === undefined ? {} : { memo: { digest } }),
+      typedSearchAttributes: attributesOf(request),
+      staticSummary: `${task.handler} ${task.id} · sample ${sample}`,
+    });
+    return true;
+  } catch (error) {
+    if (error instanceof WorkflowExecutionAlreadyStartedError) return false;
+    throw error;
+  }
+}
+
+function attributesOf(request: RolloutRequest): TypedSearchAttributes {
+  return new TypedSearchAttributes([
+    { key: ATTRIBUTES.taskKind, value: request.task.handler },
+    { key: ATTRIBUTES.taskId, value: request.task.id },
+    { key: ATTRIBUTES.stage, value: 'queued' },
+    ...(request.groupId ? [{ key: ATTRIBUTES.groupId, value: request.groupId }] : []),
+    ...(request.batchId ? [{ key: ATTRIBUTES.batchId, value: request.batchId }] : []),
+  ]);
+}

@@ -1,0 +1,138 @@
+import type { GroupEnded, RolloutTemplate, Verdict } from './group.ts';
+import type { BatchRules, GroupRules } from './group-rules.ts';
+import type { CancelReason } from './request.ts';
+
+/** Workflow type of a batch of groups. */
+export const BATCH_WORKFLOW = 'rolloutBatch';
+/** Workflow id of a batch. */
+export const batchWorkflowId = (batchId: string) => `batch:${batchId}`;
+
+/** Where tasks come from: a set in the store, and how often it is drawn from beside others. */
+export interface TaskSource {
+  /** Digest of the set. */
+  readonly set: string;
+  readonly tasks: number;
+  readonly weight: number;
+  /** What it is called in counts. */
+  readonly domain: string;
+}
+
+/** What a batch workflow is started with. */
+export interface BatchInput {
+  readonly batchId: string;
+  readonly sources: readonly TaskSource[];
+  readonly rules: BatchRules;
+  readonly group: GroupRules;
+  readonly template: RolloutTemplate;
+  /** Digest of what the caller asked for. */
+  readonly digest?: string;
+  /** Of the workflow run before this one. */
+  readonly state?: BatchState;
+}
+
+/** One group of a batch, in the order of the starts. */
+export interface BatchGroup {
+  readonly groupId: string;
+  readonly source: number;
+  readonly row: number;
+  /** Taken over from the batch before. */
+  readonly carried: boolean;
+  /** `open`, or how it ended; `stale` if its tokens are too old for this batch. */
+  readonly verdict: Verdict | 'open' | 'stale';
+  readonly rewardMean: number | null;
+  readonly tokens: number;
+  readonly samples: number;
+}
+
+/** What happened in a batch; numbered from 1, so that a reader goes on where it was. */
+export interface BatchEvent {
+  readonly number: number;
+  readonly at: string;
+  readonly kind: 'started' | 'admitted' | 'dropped' | 'ended';
+  /** Of `started`, `admitted` and `dropped`. */
+  readonly groupId?: string;
+  /** Why it was dropped, or how the batch ended. */
+  readonly why?: string;
+}
+
+/** All that a batch knows; carried over to the next workflow run of it. */
+export interface BatchState {
+  /** Groups wanted, after the adaptation. */
+  readonly wanted: number;
+  /** Oldest policy version that a group's tokens may have. */
+  readonly oldestVersion: number | null;
+  readonly groups: readonly BatchGroup[];
+  /** Groups at the front of the order that have been decided on. */
+  readonly decided: number;
+  /** Ids of groups of the batch, in the order of the starts. */
+  readonly admitted: readonly string[];
+  /** By source: tasks drawn, in rounds over all its rows; and what its weight has saved up. */
+  readonly drawn: readonly number[];
+  readonly credit: readonly number[];
+  /** Most groups open at once, as the servers' load allows; null: no such bound. */
+  readonly openLimit: number | null;
+  readonly events: readonly BatchEvent[];
+  readonly startedAt: string;
+}
+
+/** Why a batch ended: full, or with fewer groups than wanted. */
+export type BatchEnd = 'full' | 'exhausted' | 'deadline' | 'cancelled';
+
+/** How a batch ended; kept in the store. */
+export interface BatchResult {
+  readonly schemaVersion: 1;
+  readonly batchId: string;
+  readonly end: BatchEnd;
+  readonly wanted: number;
+  /** Groups of the batch, in the order of their starts. */
+  readonly groups: readonly string[];
+  /** Groups that were left over and are kept for the next batch. */
+  readonly surplus: readonly string[];
+  readonly counts: BatchCounts;
+  readonly startedAt: string;
+  readonly endedAt: string;
+}
+
+/** What became of a batch's groups. */
+export interface BatchCounts {
+  readonly started: number;
+  readonly carried: number;
+  readonly open: number;
+  readonly admitted: number;
+  /** By verdict. */
+  readonly dropped: Readonly<Record<string, number>>;
+  readonly byDomain: Readonly<Record<string, { readonly started: number; readonly admitted: number }>>;
+  /** Mean tokens of a sample, of groups that were admitted and of those that were not. */
+  readonly tokensAdmitted: number | null;
+  readonly tokensDiscarded: number | null;
+  /** Over all groups that ended with rewards, dropped ones included. */
+  readonly rewardMean: number | null;
+}
+
+/** Query of a batch: how it stands. */
+export const BATCH_STATUS_QUERY = 'batchStatus';
+export interface BatchStatus {
+  readonly batchId: string;
+  readonly end: BatchEnd | null;
+  readonly wanted: number;
+  readonly admitted: readonly string[];
+  readonly counts: BatchCounts;
+  readonly events: number;
+}
+/** Query of a batch: the events after a number. */
+export const BATCH_EVENTS_QUERY = 'batchEvents';
+
+/** Activities of batches, on `rollouts-records`. */
+export interface BatchActivities {
+  /** Rollouts that ended in the last 10 minutes, and the policy's version, null if no server is there. */
+  surroundings(): Promise<{ readonly ended: number; readonly version: number | null }>;
+  /** Takes over what a batch left, once: another that asks later gets none of it. */
+  takeSurplus(input: { readonly from: string; readonly to: string }): Promise<{ readonly groups: string[] }>;
+  /** What the store knows of groups whose report did not come. */
+  lookUpGroups(input: { readonly groupIds: readonly string[] }): Promise<GroupEnded[]>;
+  /** Keeps a batch's result; the one that stands is returned. */
+  keepBatch(input: { readonly result: BatchResult }): Promise<BatchResult>;
+}
+
+/** What cancels a batch or a group: signal `cancel`, as for a rollout. */
+export type CancelAll = { readonly reason: CancelReason };

@@ -1,0 +1,232 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { after, test } from 'node:test';
+import { GroupStore } from '../../activities/groups/group-store.ts';
+import { TrajectoryStore } from '../../activities/trajectory/store.ts';
+import {
+  type BatchInput,
+  type BatchResult,
+  type BatchStatus,
+  batchWorkflowId,
+} from '../../contracts/batch.ts';
+import { type GroupInput, type GroupResult, groupWorkflowId } from '../../contracts/group.ts';
+import { BatchRules, GroupRules } from '../../contracts/group-rules.ts';
+import { WORKFLOW_QUEUE } from '../../contracts/queues.ts';
+import { RolloutRequest } from '../../contracts/request.ts';
+import { fail, report, untilCancelled, usual } from './scripted.ts';
+import { scriptedService } from './scripted-service.ts';
+
+const folder = mkdtempSync(path.join(os.tmpdir(), 'batches-'));
+after(() => rmSync(folder, { recursive: true, force: true }));
+const groups = new GroupStore(folder);
+const service = scriptedService(new TrajectoryStore(folder));
+
+const {
+  rolloutId: _,
+  task: __,
+  sample: ___,
+  ...template
+} = RolloutRequest.parse({
+  rolloutId: 'x',
+  task: { handler: 'math', id: 'x', data: {} },
+});
+
+/** Tasks whose data says what each sample is rewarded with. */
+function tasks(...rewards: number[][]) {
+  return groups.putTasks(
+    rewards.map((each, index) => ({ handler: 'math', id: `t${index}`, data: { rewards: each } })),
+  );
+}
+
+/** Rewards as the task says; a sample that stands in for a lost one gets 0.5. */
+function gradeAsTasksSay() {
+  service.workers.script.evaluate = async (input) => {
+    const result = await usual.evaluate(input);
+    const { rewards } = input.request.task.data as { rewards: number[] };
+    const total = rewards[input.request.sample] ?? 0.5;
+    return { ...result, reward: { total, parts: {} } };
+  };
+}
+
+const startGroup = (input: GroupInput) =>
+  service.client.temporal.workflow.start('rolloutGroup', {
+    workflowId: groupWorkflowId(input.groupId),
+    taskQueue: WORKFLOW_QUEUE,
+    args: [input],
+  });
+
+async function startBatch(batchId: string, given: Partial<BatchInput> & { rules: BatchInput['rules'] }) {
+  const input = { batchId, sources: [], group: GroupRules.parse({ samples: 2 }), template, ...given };
+  return service.client.temporal.workflow.start<(input: BatchInput) => Promise<BatchResult>>('rolloutBatch', {
+    workflowId: batchWorkflowId(batchId),
+    taskQueue: WORKFLOW_QUEUE,
+    args: [input],
+  });
+}
+
+const source = ({ set, tasks: count }: { set: string; tasks: number }, domain = 'sums', weight = 1) => ({
+  ...{ set, domain, weight },
+  tasks: count,
+});
+
+test('a group has the rewards of its samples, and another sample in the place of one that was lost', async () => {
+  gradeAsTasksSay();
+  const { evaluate } = service.workers.script;
+  service.workers.script.evaluate = async (input) => {
+    if (input.request.rolloutId === 'g1.1') fail('HandlerFailed');
+    return evaluate(input);
+  };
+  const { set } = await tasks([0, 1, 1]);
+  const rules = GroupRules.parse({ samples: 3 });
+  const once = { ...template, attempts: { rollout: 1, stage: 1 } };
+  const handle = await startGroup({ groupId: 'g1', task: { set, row: 0 }, rules, template: once });
+  const result = (await handle.result()) as GroupResult;
+  assert.equal(result.verdict, 'useful');
+  assert.deepEqual(
+    result.samples.map(({ rolloutId, outcome, shaped, failure }) => [rolloutId, outcome, shaped, failure]),
+    [
+      ['g1.0', 'completed', 0, null],
+      ['g1.1', 'failed', null, 'HandlerFailed'],
+      ['g1.2', 'completed', 1, null],
+      ['g1.3', 'completed', 0.5, null],
+    ],
+  );
+  assert.deepEqual(
+    {
+      replaced: result.replaced,
+      rewardMean: result.rewardMean,
+      versions: result.versions,
+      taskId: result.taskId,
+    },
+    { replaced: 1, rewardMean: 0.5, versions: [3, 3], taskId: 't0' },
+  );
+  assert.deepEqual(await groups.getGroup('g1'), result);
+});
+
+test('a group that is cancelled ends its rollouts; one at its deadline is judged by what it has', async () => {
+  gradeAsTasksSay();
+  service.workers.script.run = async ({ request }) => (request.sample === 0 ? report : untilCancelled());
+  const { set } = await tasks([1, 0, 0]);
+  const rules = GroupRules.parse({ samples: 2 });
+  const cancelled = await startGroup({ groupId: 'g2', task: { set, row: 0 }, rules, template });
+  const late = await startGroup({
+    groupId: 'g3',
+    task: { set, row: 0 },
+    rules: { ...rules, deadlineSeconds: 2, minSamples: 1 },
+    template,
+  });
+  await cancelled.signal('cancel', { reason: 'superseded' });
+  const { verdict } = (await cancelled.result()) as GroupResult;
+  assert.equal(verdict, 'cancelled');
+  const result = (await late.result()) as GroupResult;
+  assert.equal(result.verdict, 'allOne');
+  assert.deepEqual(
+    result.samples.map(({ outcome, cancelled: why }) => [outcome, why]),
+    [
+      ['completed', null],
+      ['cancelled', 'deadline'],
+    ],
+  );
+  assert.deepEqual(await service.client.isOpen('g2.1'), false);
+});
+
+test('a batch drops groups with equal rewards, begins others, and takes its own in the order of the starts', async () => {
+  gradeAsTasksSay();
+  const { run } = service.workers.script;
+  let letFirstGo!: () => void;
+  const first = new Promise<void>((resolve) => {
+    letFirstGo = resolve;
+  });
+  service.workers.script.run = async (input) => {
+    if (input.request.rolloutId === 'b1:0.0.0') await first;
+    return run(input);
+  };
+  const set = await tasks([0, 1], [0, 0], [1, 1], [1, 0], [0, 1], [0, 1]);
+  const rules = BatchRules.parse({ groups: 2, oversampling: 1.5 });
+  const batch = await startBatch('b1', { sources: [source(set)], rules });
+  const isThere = async (groupId: string) => (await groups.getGroup(groupId)) !== undefined;
+  while (!(await isThere('b1:0.3'))) await new Promise((resolve) => setTimeout(resolve, 50));
+  const status = await batch.query<BatchStatus>('batchStatus');
+  assert.deepEqual(status.admitted, [], 'the first is open, whatever has ended since');
+  letFirstGo();
+  const result = await batch.result();
+  assert.equal(result.end, 'full');
+  assert.deepEqual(result.groups, ['b1:0.0', 'b1:0.3']);
+  assert.deepEqual(result.counts.dropped, { allZero: 1, allOne: 1 });
+  assert.deepEqual(result.surplus, []);
+  const events = await batch.query<{ number: number; kind: string; groupId?: string }[], [number]>(
+    'batchEvents',
+    0,
+  );
+  assert.deepEqual(
+    events.map(({ number }) => number),
+    events.map((_, index) => index + 1),
+  );
+  assert.deepEqual(
+    events.filter(({ kind }) => kind !== 'started').map(({ kind, groupId }) => [kind, groupId]),
+    [
+      ['admitted', 'b1:0.0'],
+      ['dropped', 'b1:0.1'],
+      ['dropped', 'b1:0.2'],
+      ['admitted', 'b1:0.3'],
+      ['ended', undefined],
+    ],
+  );
+});
+
+test('a batch without enough tasks ends with what it has', async () => {
+  gradeAsTasksSay();
+  const set = await tasks([0, 1], [0, 0]);
+  const rules = BatchRules.parse({ groups: 2 });
+  const result = await (await startBatch('b2', { sources: [source(set)], rules })).result();
+  assert.deepEqual([result.end, result.groups], ['exhausted', ['b2:0.0']]);
+  assert.equal(result.counts.rewardMean, 0.25);
+});
+
+test('what a full batch leaves over goes to the next, once, open groups too', async () => {
+  gradeAsTasksSay();
+  const { run } = service.workers.script;
+  let goOn!: () => void;
+  const held = new Promise<void>((resolve) => {
+    goOn = resolve;
+  });
+  service.workers.script.run = async (input) => {
+    if (input.request.groupId === 'b3:0.2') await held;
+    return run(input);
+  };
+  const set = await tasks([0, 1], [0, 1], [0, 1]);
+  const rules = BatchRules.parse({ groups: 1, oversampling: 3, surplus: 'carry' });
+  const before = await (await startBatch('b3', { sources: [source(set)], rules })).result();
+  assert.deepEqual([before.groups, before.surplus], [['b3:0.0'], ['b3:0.1', 'b3:0.2']]);
+  const next = BatchRules.parse({ groups: 2, carryFrom: 'b3' });
+  const second = await startBatch('b4', { sources: [source(await tasks([0, 0]))], rules: next });
+  const taken = async () => (await second.query<BatchStatus>('batchStatus')).counts.carried;
+  while ((await taken()) < 2) await new Promise((resolve) => setTimeout(resolve, 50));
+  const third = await startBatch('b5', {
+    sources: [source(await tasks([0, 1]))],
+    rules: { ...next, groups: 1 },
+  });
+  assert.deepEqual((await third.result()).groups, ['b5:0.0'], 'nothing is left for a third');
+  goOn();
+  assert.deepEqual((await second.result()).groups, ['b3:0.1', 'b3:0.2']);
+});
+
+test('a batch that is cancelled ends its groups and their rollouts', async () => {
+  service.workers.script.run = untilCancelled;
+  const rules = BatchRules.parse({ groups: 1 });
+  const batch = await startBatch('b6', { sources: [source(await tasks([0, 1], [0, 1]))], rules });
+  const { client } = service;
+  const group = client.temporal.workflow.getHandle(groupWorkflowId('b6:0.0'));
+  const runs = async () => {
+    for await (const _ of client.list({ batchId: 'b6', stage: 'run' })) return true;
+    return false;
+  };
+  while (!(await runs())) await new Promise((resolve) => setTimeout(resolve, 50));
+  await batch.signal('cancel', { reason: 'user' });
+  const result = await batch.result();
+  assert.equal(result.end, 'cancelled');
+  assert.equal(((await group.result()) as GroupResult).verdict, 'cancelled');
+  assert.equal(await client.isOpen('b6:0.0.0'), false);
+});
