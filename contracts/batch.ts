@@ -69,8 +69,6 @@ export interface BatchState {
   /** By source: tasks drawn, in rounds over all its rows; and what its weight has saved up. */
   readonly drawn: readonly number[];
   readonly credit: readonly number[];
-  /** Most groups open at once, as the servers' load allows; null: no such bound. */
-  readonly openLimit: number | null;
   readonly events: readonly BatchEvent[];
   readonly startedAt: string;
 }
@@ -82,6 +80,8 @@ export type BatchEnd = 'full' | 'exhausted' | 'deadline' | 'cancelled';
 export interface BatchResult {
   readonly schemaVersion: 1;
   readonly batchId: string;
+  /** Of what the caller asked for. */
+  readonly digest: string | null;
   readonly end: BatchEnd;
   readonly wanted: number;
   /** Groups of the batch, in the order of their starts. */

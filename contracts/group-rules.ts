@@ -81,10 +81,6 @@ export const BatchRules = z.object({
     .default(1.25)
     .describe('Groups under way for each that is still wanted.'),
   openGroups: z.int().min(1).max(MOST_GROUPS).optional().describe('Groups open at once, at most.'),
-  fillServers: z
-    .boolean()
-    .default(false)
-    .describe('As many groups open as keep the LLM servers busy without letting requests wait there.'),
   attemptsPerTask: z.int().min(1).max(1000).default(1).describe('Groups that one task may be given to.'),
   deadlineSeconds: z
     .number()

@@ -86,6 +86,8 @@ export type Verdict =
 export interface GroupResult {
   readonly schemaVersion: 1;
   readonly groupId: string;
+  /** Of what the caller asked for. */
+  readonly digest: string | null;
   readonly batchId: string | null;
   readonly taskId: string;
   readonly handler: string;

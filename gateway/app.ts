@@ -12,6 +12,7 @@ import { RolloutError } from '../contracts/failures.ts';
 import { protect, type Tokens } from './auth.ts';
 import { type App, Gateway, type GatewayParts } from './gateway.ts';
 import { answerProblems } from './problems.ts';
+import { batchRoutes } from './routes/batches.ts';
 import { operationRoutes } from './routes/operations.ts';
 import { poolRoutes } from './routes/pool.ts';
 import { rolloutRoutes } from './routes/rollouts.ts';
@@ -59,7 +60,7 @@ export async function makeApp({ tokens, log, ...parts }: AppOptions): Promise<Ap
   });
   protect(app, tokens);
   const gateway = new Gateway(parts);
-  for (const routes of [rolloutRoutes, trajectoryRoutes, poolRoutes, operationRoutes])
+  for (const routes of [rolloutRoutes, trajectoryRoutes, batchRoutes, poolRoutes, operationRoutes])
     routes(app as unknown as App, gateway);
   return app as unknown as App;
 }

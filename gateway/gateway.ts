@@ -9,9 +9,11 @@ import type {
 } from 'fastify';
 import type { ZodTypeProvider } from 'fastify-type-provider-zod';
 import { stringify } from 'safe-stable-stringify';
+import { GroupStore } from '../activities/groups/group-store.ts';
 import type { HandlerRegistry } from '../activities/handlers/registry.ts';
 import type { TrajectoryStore } from '../activities/trajectory/store.ts';
 import { requestDefaults } from '../client/batch.ts';
+import { GroupClient } from '../client/groups.ts';
 import type { RolloutClient } from '../client/rollout-client.ts';
 import type { Config } from '../config/load.ts';
 import type { CancelReason, RolloutRequestInput } from '../contracts/request.ts';
@@ -40,11 +42,19 @@ export interface GatewayParts {
 /** What routes do, apart from HTTP: the client's calls, and the store's records beyond Temporal's retention. */
 export class Gateway {
   readonly client: RolloutClient;
+  readonly config: Config;
+  readonly handlers: HandlerRegistry;
+  readonly groupStore: GroupStore;
+  readonly groups: GroupClient;
   private readonly parts: GatewayParts;
 
   constructor(parts: GatewayParts) {
     this.parts = parts;
     this.client = parts.client;
+    this.config = parts.config;
+    this.handlers = parts.handlers;
+    this.groupStore = new GroupStore(parts.store.folder);
+    this.groups = new GroupClient(parts.client.temporal, this.groupStore);
   }
 
   /**

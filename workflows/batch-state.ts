@@ -49,7 +49,6 @@ export function begun(
     admitted: [],
     drawn: sources.map(() => 0),
     credit: sources.map(() => 0),
-    openLimit: null,
     events: [],
     startedAt: at,
   };
@@ -99,7 +98,6 @@ export function shortfall(state: BatchState, { oversampling, openGroups }: Batch
   const target = Math.min(
     Math.ceil(Math.max(0, missing) * oversampling),
     openGroups ?? Number.POSITIVE_INFINITY,
-    state.openLimit ?? Number.POSITIVE_INFINITY,
   );
   return Math.max(0, target - open);
 }
@@ -185,6 +183,7 @@ export function resultOf(input: BatchInput, state: BatchState, end: BatchEnd, en
   return {
     schemaVersion: 1,
     batchId: input.batchId,
+    digest: input.digest ?? null,
     end,
     wanted: state.wanted,
     groups: state.admitted,

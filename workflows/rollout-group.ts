@@ -83,7 +83,7 @@ class Group {
   }
 
   async execute(): Promise<GroupResult> {
-    const { rules, groupId, batchId } = this.input;
+    const { rules, groupId, batchId, digest } = this.input;
     const until = Date.now() + rules.deadlineSeconds * 1000;
     const startedAt = workflowInfo().startTime.toISOString();
     let task = { taskId: '', handler: '' };
@@ -110,7 +110,7 @@ class Group {
     const result = await records.keepGroup({
       result: {
         schemaVersion: 1,
-        ...{ groupId, batchId: batchId ?? null, ...task },
+        ...{ groupId, batchId: batchId ?? null, digest: digest ?? null, ...task },
         verdict: verdictOf(samples, rules, this.cancelled !== undefined),
         samples,
         problem,

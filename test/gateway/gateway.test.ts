@@ -257,8 +257,12 @@ test('its description is valid OpenAPI 3.1 and names every route', async () => {
   assert.deepEqual(Object.keys(description.paths).sort(), [
     '/healthz',
     '/readyz',
+    '/v1/batches',
+    ...['', '/cancel', '/events', '/groups'].map((end) => `/v1/batches/{batchId}${end}`),
     '/v1/cancel',
     '/v1/cancel-stale',
+    '/v1/groups',
+    ...['', '/cancel', '/pause', '/resume'].map((end) => `/v1/groups/{groupId}${end}`),
     ...['floor', 'version'].map((change) => `/v1/policies/{pool}/${change}`),
     '/v1/pools/{pool}',
     ...['add', 'drain', 'label', 'remove'].map((change) => `/v1/pools/{pool}/${change}`),
@@ -269,4 +273,77 @@ test('its description is valid OpenAPI 3.1 and names every route', async () => {
     '/v1/rollouts/{rolloutId}/resume',
     '/v1/rollouts/{rolloutId}/trajectory',
   ]);
+});
+
+const sum = (id: string, rewards: number[]) => ({
+  ...{ handler: 'math', id },
+  data: { question: 'What is 1 + 1?', answer: '#### 2', rewards },
+});
+
+/** Each sample is rewarded as its task says. */
+function gradeAsTasksSay() {
+  service.workers.script.evaluate = async (input) => {
+    const { rewards } = input.request.task.data as { rewards: number[] };
+    const total = rewards[input.request.sample] as number;
+    return { ...(await usual.evaluate(input)), reward: { total, parts: {} } };
+  };
+}
+
+test('a group is begun once for each key, waited for and told', async () => {
+  gradeAsTasksSay();
+  const body = { groupId: 'group-1', task: sum('s1', [0, 1]), samples: 2 };
+  const first = await call('POST', '/v1/groups', { body });
+  assert.equal(first.status, 202, first.text);
+  assert.equal((await call('POST', '/v1/groups', { body: { ...body, samples: 3 } })).status, 409);
+  const ended = (await call('GET', '/v1/groups/group-1?wait=60')).json();
+  assert.deepEqual(
+    [ended.done, ended.verdict, ended.samples.map((one: { shaped: number }) => one.shaped)],
+    [true, 'useful', [0, 1]],
+  );
+  assert.equal((await call('POST', '/v1/groups', { body })).status, 202);
+  assert.equal((await call('POST', '/v1/groups', { body: { ...body, samples: 3 } })).status, 409);
+  assert.equal((await call('POST', '/v1/groups/group-1/cancel')).status, 202);
+  assert.equal((await call('GET', '/v1/groups/nobody')).status, 404);
+  const wrong = await call('POST', '/v1/groups', { body: { ...body, samples: 0, minSamples: 'x' } });
+  assert.deepEqual(
+    [wrong.status, wrong.json().errors.map((one: { field: string }) => one.field)],
+    [422, ['/samples', '/minSamples']],
+  );
+});
+
+test('a batch streams its groups and its events, and events go on where a reader was', async () => {
+  gradeAsTasksSay();
+  const tasks = [sum('a', [0, 1]), sum('b', [1, 1]), sum('c', [1, 0]), sum('d', [0, 0])];
+  const body = { batchId: 'batch-1', sources: [{ tasks }], rules: { groups: 2 }, group: { samples: 2 } };
+  const begun = await call('POST', '/v1/batches', { body });
+  assert.equal(begun.status, 202, begun.text);
+  const streamed = await call('GET', '/v1/batches/batch-1/groups');
+  assert.deepEqual(
+    streamed.text
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line).taskId),
+    ['a', 'c'],
+  );
+  const result = (await call('GET', '/v1/batches/batch-1?wait=60')).json();
+  assert.deepEqual([result.done, result.end, result.groups], [true, 'full', ['batch-1:0.0', 'batch-1:0.2']]);
+  assert.equal(result.counts.dropped.allOne, 1);
+  const events = await call('GET', '/v1/batches/batch-1/events');
+  assert.match(events.type ?? '', /^text\/event-stream/);
+  const numbers = [...events.text.matchAll(/^id: (\d+)$/gm)].map(([, number]) => Number(number));
+  assert.deepEqual(
+    numbers,
+    numbers.map((_, index) => index + 1),
+  );
+  assert.match(events.text, /event: ended\ndata: {"at":"[^"]+","why":"full"}\n\n$/);
+  const last = { headers: { 'last-event-id': String(numbers.length - 1) } };
+  const rest = await call('GET', '/v1/batches/batch-1/events', last);
+  assert.deepEqual(
+    [...rest.text.matchAll(/^id: (\d+)$/gm)].map(([, number]) => Number(number)),
+    [numbers.length],
+  );
+  assert.equal((await call('POST', '/v1/batches', { body: { ...body, rules: { groups: 1 } } })).status, 409);
+  const bad = { ...body, batchId: 'batch-2', sources: [{ tasks: [{ ...sum('x', []), data: {} }] }] };
+  assert.equal((await call('POST', '/v1/batches', { body: bad })).status, 422);
+  assert.equal((await call('GET', '/v1/batches/batch-2/events')).status, 404);
 });

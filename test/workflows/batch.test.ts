@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { after, test } from 'node:test';
+import { Worker } from '@temporalio/worker';
 import { GroupStore } from '../../activities/groups/group-store.ts';
 import { TrajectoryStore } from '../../activities/trajectory/store.ts';
 import {
@@ -11,17 +12,27 @@ import {
   type BatchStatus,
   batchWorkflowId,
 } from '../../contracts/batch.ts';
-import { type GroupInput, type GroupResult, groupWorkflowId } from '../../contracts/group.ts';
+import {
+  type GroupInput,
+  type GroupResult,
+  type GroupStatus,
+  groupWorkflowId,
+} from '../../contracts/group.ts';
 import { BatchRules, GroupRules } from '../../contracts/group-rules.ts';
 import { WORKFLOW_QUEUE } from '../../contracts/queues.ts';
 import { RolloutRequest } from '../../contracts/request.ts';
+import { workflowBundle } from '../support/workflows.ts';
+import { keepHistory } from './kept.ts';
 import { fail, report, untilCancelled, usual } from './scripted.ts';
 import { scriptedService } from './scripted-service.ts';
 
 const folder = mkdtempSync(path.join(os.tmpdir(), 'batches-'));
 after(() => rmSync(folder, { recursive: true, force: true }));
 const groups = new GroupStore(folder);
-const service = scriptedService(new TrajectoryStore(folder));
+// Histories of batches are short here, so that each goes on in several.
+const service = scriptedService(new TrajectoryStore(folder), {
+  'limit.historyCount.suggestContinueAsNew': '40',
+});
 
 const {
   rolloutId: _,
@@ -117,6 +128,8 @@ test('a group that is cancelled ends its rollouts; one at its deadline is judged
     rules: { ...rules, deadlineSeconds: 2, minSamples: 1 },
     template,
   });
+  const begun = async () => (await cancelled.query<GroupStatus>('groupStatus')).open;
+  while ((await begun()) === 0) await new Promise((resolve) => setTimeout(resolve, 50));
   await cancelled.signal('cancel', { reason: 'superseded' });
   const { verdict } = (await cancelled.result()) as GroupResult;
   assert.equal(verdict, 'cancelled');
@@ -229,4 +242,47 @@ test('a batch that is cancelled ends its groups and their rollouts', async () =>
   assert.equal(result.end, 'cancelled');
   assert.equal(((await group.result()) as GroupResult).verdict, 'cancelled');
   assert.equal(await client.isOpen('b6:0.0.0'), false);
+});
+
+test('a batch goes on in a new history with its groups open, and through the death of its workers', async () => {
+  gradeAsTasksSay();
+  const { run } = service.workers.script;
+  let goOn!: () => void;
+  const held = new Promise<void>((resolve) => {
+    goOn = resolve;
+  });
+  service.workers.script.run = async (input) => {
+    if (Number(/\.(\d+)$/.exec(input.request.groupId ?? '')?.[1]) >= 6) await held;
+    return run(input);
+  };
+  const equal = Array.from({ length: 6 }, () => [1, 1]);
+  const set = await tasks(...equal, [0, 1], [1, 0], [0, 1], [0, 1]);
+  const rules = BatchRules.parse({ groups: 4, oversampling: 1 });
+  const batch = await startBatch('b7', { sources: [source(set)], rules });
+  const { temporal } = service.client;
+  const latest = temporal.workflow.getHandle<(input: BatchInput) => Promise<BatchResult>>(batch.workflowId);
+  while ((await latest.query<BatchStatus>('batchStatus')).counts.dropped.allOne !== 6) {
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  await service.workers.restartWorkflows();
+  goOn();
+  assert.deepEqual((await latest.result()).groups, ['b7:0.6', 'b7:0.7', 'b7:0.8', 'b7:0.9']);
+  assert.notEqual((await latest.describe()).runId, batch.firstExecutionRunId, 'in another history');
+});
+
+test('histories of groups and batches replay', async () => {
+  const { temporal } = service.client;
+  const bundle = await workflowBundle();
+  const kept = ['batch:b7', 'group:b7:0.6', 'b7:0.6.0'];
+  for (const workflowId of kept) await keepHistory(service.client, workflowId);
+  const kinds: Record<string, number> = {};
+  for await (const { workflowId, runId, type } of temporal.workflow.list({
+    query: `WorkflowType != 'rollout'`,
+  })) {
+    kinds[type] = (kinds[type] ?? 0) + 1;
+    if (type === 'rolloutGroup' && (kinds[type] as number) > 5) continue;
+    const history = await temporal.workflow.getHandle(workflowId, runId).fetchHistory();
+    await Worker.runReplayHistory({ workflowBundle: bundle }, history, workflowId);
+  }
+  assert.ok((kinds.rolloutBatch as number) >= 9, 'each history of each batch');
 });

@@ -121,6 +121,8 @@ export async function startScriptedWorkers(
 ): Promise<{
   script: Script;
   calls: string[];
+  /** Ends the workflow worker and starts another, which knows nothing. */
+  restartWorkflows(): Promise<void>;
   stop(): Promise<void>;
 }> {
   const bundle = await workflowBundle();
@@ -136,8 +138,10 @@ export async function startScriptedWorkers(
     maxHeartbeatThrottleInterval: '100ms' as const,
     shutdownForceTime: '5s' as const,
   };
+  const workflowWorker = () =>
+    Worker.create({ ...shared, taskQueue: WORKFLOW_QUEUE, workflowBundle: bundle });
   const workers = [
-    await Worker.create({ ...shared, taskQueue: WORKFLOW_QUEUE, workflowBundle: bundle }),
+    await workflowWorker(),
     await Worker.create({ ...shared, taskQueue: initQueue(), activities: { init: called('init') } }),
     await Worker.create({ ...shared, taskQueue: runQueue('host-a'), activities: { run: called('run') } }),
     await Worker.create({
@@ -166,13 +170,19 @@ export async function startScriptedWorkers(
       },
     }),
   ];
-  const running = Promise.all(workers.map((worker) => worker.run()));
+  const running = workers.map((worker) => worker.run());
   return {
     script,
     calls,
+    restartWorkflows: async () => {
+      workers[0]?.shutdown();
+      await running[0];
+      workers[0] = await workflowWorker();
+      running[0] = workers[0].run();
+    },
     stop: async () => {
       for (const worker of workers) worker.shutdown();
-      await running;
+      await Promise.all(running);
       await connection.close();
     },
   };
