@@ -24,6 +24,13 @@ export const Overlong = z
   );
 export type Overlong = z.infer<typeof Overlong>;
 
+/** A group cannot want more rewards than it has samples. */
+export const FITS = {
+  check: ({ samples, minSamples }: { samples: number; minSamples?: number | undefined }) =>
+    minSamples === undefined || minSamples <= samples,
+  says: { path: ['minSamples'], message: 'at most `samples`' },
+};
+
 /** What a group wants. */
 export const GroupRules = z
   .object({
@@ -52,10 +59,7 @@ export const GroupRules = z
       .describe('Whole only if all tokens of all samples have one policy version.'),
     overlong: Overlong.default({ mode: 'mask' }),
   })
-  .refine(({ samples, minSamples }) => minSamples === undefined || minSamples <= samples, {
-    path: ['minSamples'],
-    message: 'at most `samples`',
-  });
+  .refine(FITS.check, FITS.says);
 export type GroupRules = z.infer<typeof GroupRules>;
 
 /** A batch is carried from one history to the next in one payload. */

@@ -13,6 +13,7 @@ import { protect, type Tokens } from './auth.ts';
 import { type App, Gateway, type GatewayParts } from './gateway.ts';
 import { answerProblems } from './problems.ts';
 import { batchRoutes } from './routes/batches.ts';
+import { groupRoutes } from './routes/groups.ts';
 import { operationRoutes } from './routes/operations.ts';
 import { poolRoutes } from './routes/pool.ts';
 import { rolloutRoutes } from './routes/rollouts.ts';
@@ -60,7 +61,14 @@ export async function makeApp({ tokens, log, ...parts }: AppOptions): Promise<Ap
   });
   protect(app, tokens);
   const gateway = new Gateway(parts);
-  for (const routes of [rolloutRoutes, trajectoryRoutes, batchRoutes, poolRoutes, operationRoutes])
+  for (const routes of [
+    rolloutRoutes,
+    trajectoryRoutes,
+    groupRoutes,
+    batchRoutes,
+    poolRoutes,
+    operationRoutes,
+  ])
     routes(app as unknown as App, gateway);
   return app as unknown as App;
 }

@@ -311,6 +311,15 @@ test('a group is begun once for each key, waited for and told', async () => {
   );
 });
 
+test('a group cannot want more rewards than samples', async () => {
+  const body = { task: sum('s1', [0, 1]), samples: 2, minSamples: 3 };
+  const refused = await call('POST', '/v1/groups', { body });
+  assert.deepEqual(
+    [refused.status, refused.json().errors],
+    [422, [{ field: '/minSamples', detail: 'at most `samples`' }]],
+  );
+});
+
 test('a batch streams its groups and its events, and events go on where a reader was', async () => {
   gradeAsTasksSay();
   const tasks = [sum('a', [0, 1]), sum('b', [1, 1]), sum('c', [1, 0]), sum('d', [0, 0])];

@@ -1,0 +1,121 @@
+import { createHash } from 'node:crypto';
+import { WorkflowNotFoundError } from '@temporalio/client';
+import type { FastifyReply } from 'fastify';
+import { stringify } from 'safe-stable-stringify';
+import { z } from 'zod';
+import { requestDefaults } from '../../client/batch.ts';
+import { readTasks } from '../../client/tasks-file.ts';
+import type { TaskSource } from '../../contracts/batch.ts';
+import { RolloutError } from '../../contracts/failures.ts';
+import type { RolloutTemplate } from '../../contracts/group.ts';
+import { GroupId } from '../../contracts/group-rules.ts';
+import { CancelReason, RolloutRequest } from '../../contracts/request.ts';
+import { Task } from '../../contracts/task.ts';
+import type { Gateway } from '../gateway.ts';
+import { HttpProblem } from '../problems.ts';
+
+/*
+ * What the routes of groups and of batches have in common.
+ */
+
+/** What of a rollout may be other than configured; the same for all of a group. */
+export const Template = RolloutRequest.omit({
+  rolloutId: true,
+  task: true,
+  sample: true,
+  groupId: true,
+  batchId: true,
+  digest: true,
+  reportTo: true,
+}).partial();
+
+/** Where a batch's tasks come from. */
+export const Source = z
+  .object({
+    tasks: z.array(Task).min(1).optional().describe('The tasks themselves.'),
+    file: z.string().min(1).optional().describe('JSONL or Parquet, as the gateway’s machine sees it.'),
+    handler: z.string().min(1).optional().describe('Of the file’s tasks.'),
+    weight: z.number().gt(0).default(1).describe('How often it is drawn from, beside the others.'),
+    domain: z.string().min(1).max(100).optional().describe('What it is called in counts.'),
+  })
+  .refine(
+    ({ tasks, file, handler }) => (tasks === undefined) === (file !== undefined && handler !== undefined),
+    {
+      message: 'either tasks, or file and handler',
+    },
+  );
+
+/** Makes a call idempotent, as the id in the body does. */
+export const Key = z.object({ 'idempotency-key': GroupId.optional() });
+/** Seconds that a call may wait. */
+export const Wait = z.object({ wait: z.coerce.number().min(0).max(60).default(0) });
+/** Why something is cancelled. */
+export const Reason = z.object({ reason: CancelReason.default('user') }).nullish();
+
+/** A source with its tasks checked and kept. @throws RolloutError InvalidTask naming the first that is wrong */
+export async function sourceOf(gateway: Gateway, source: z.infer<typeof Source>): Promise<TaskSource> {
+  const tasks: Task[] = [];
+  if (source.tasks) {
+    for (const task of source.tasks) {
+      gateway.handlers.open(task);
+      tasks.push(task);
+    }
+  } else {
+    const bad = (line: { file: string; line: number; problem: string }) => {
+      throw new RolloutError('InvalidTask', `${line.file}, line ${line.line}: ${line.problem}`);
+    };
+    const { file = '', handler = '' } = source;
+    for await (const task of readTasks(file, handler, gateway.handlers, bad)) tasks.push(task);
+  }
+  const { weight, domain = tasks[0]?.handler ?? 'none' } = source;
+  return { ...(await gateway.groupStore.putTasks(tasks)), weight, domain };
+}
+
+/** What each rollout is begun with: as configured, but for what was asked. */
+export function templateOf(gateway: Gateway, asked: z.infer<typeof Template>): RolloutTemplate {
+  const {
+    rolloutId: _,
+    task: __,
+    sample: ___,
+    ...rest
+  } = RolloutRequest.parse({
+    ...requestDefaults(gateway.config),
+    ...asked,
+    rolloutId: 'template',
+    task: { handler: 'template', id: 'template', data: {} },
+  });
+  return rest;
+}
+
+/** By which the same request is known again. */
+export const digestOf = (asked: unknown) =>
+  createHash('sha256')
+    .update(stringify(asked) ?? '')
+    .digest('hex');
+
+/** @throws HttpProblem 409 if another request has this id */
+export function sameOr409(
+  known: { isNew: boolean; digest: string | undefined },
+  digest: string,
+  what: string,
+): void {
+  if (!known.isNew && known.digest !== digest)
+    throw new HttpProblem(409, `${what} was begun with another request`);
+}
+
+/** @throws HttpProblem 404 if there is no such workflow */
+export async function known<T>(asking: Promise<T>, what: string): Promise<T> {
+  try {
+    return await asking;
+  } catch (error) {
+    if (error instanceof WorkflowNotFoundError) throw new HttpProblem(404, `there is no ${what}`);
+    throw error;
+  }
+}
+
+/** Aborted when the answer is sent or the caller hangs up. */
+export function goneWith(reply: Pick<FastifyReply, 'raw'>): AbortSignal {
+  const gone = new AbortController();
+  reply.raw.once('close', () => gone.abort());
+  return gone.signal;
+}
