@@ -38,10 +38,16 @@ const children = new Set<ChildProcess>();
 process.once('exit', () => {
   for (const child of children) child.kill('SIGTERM');
 });
+// What runs ends, and with it this process, after its servers.
+for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+  process.on(signal, () => {
+    for (const child of children) child.kill('SIGTERM');
+  });
+}
 
 async function main(): Promise<void> {
   await finish(start(process.execPath, ['scripts/vllm/main.mjs', '--only-set-up']), 'the set-up of vLLM');
-  const { seeds } = JSON.parse(readFileSync(options.settings, 'utf8')) as { seeds: number[] };
+  const { seeds, rules, algorithm } = JSON.parse(readFileSync(options.settings, 'utf8')) as Settings;
   const vllm = JSON.parse(readFileSync(path.join(PROJECT_ROOT, '.rollouts', 'vllm.json'), 'utf8')) as Vllm;
   const python = path.join(path.dirname(vllm.vllm), 'python');
   mkdirSync(options.folder, { recursive: true });
@@ -53,15 +59,22 @@ async function main(): Promise<void> {
     );
   }
   for (const seed of options.seed === undefined ? seeds : [Number(options.seed)]) {
-    const kind = options.still ? 'control' : options.ahead ? 'ahead' : 'sync';
+    const kind = options.still ? 'control' : options.ahead ? 'ahead' : algorithm;
     await train({
       seed,
+      dropEqual: rules.dropEqual,
       base,
       python,
       vllm: vllm.vllm,
       folder: path.join(options.folder, `${kind}-${seed}`),
     });
   }
+}
+
+interface Settings {
+  readonly algorithm: string;
+  readonly seeds: number[];
+  readonly rules: { readonly dropEqual: boolean };
 }
 
 interface Vllm {
@@ -71,6 +84,7 @@ interface Vllm {
 
 interface TrainOptions {
   readonly seed: number;
+  readonly dropEqual: boolean;
   readonly base: string;
   readonly python: string;
   readonly vllm: string;
@@ -78,7 +92,7 @@ interface TrainOptions {
 }
 
 /** One run from its beginning, or its newest checkpoint, to its end. */
-async function train({ seed, base, python, vllm, folder }: TrainOptions): Promise<void> {
+async function train({ seed, dropEqual, base, python, vllm, folder }: TrainOptions): Promise<void> {
   const stateDir = path.join(folder, 'service');
   mkdirSync(stateDir, { recursive: true });
   const port = await ports(folder);
@@ -105,8 +119,8 @@ async function train({ seed, base, python, vllm, folder }: TrainOptions): Promis
     await ready(service, gateway);
     const args = ['-m', 'trainer', '--service', service, '--settings', path.resolve(options.settings)];
     args.push('--seed', String(seed), '--base', base, '--folder', folder);
-    // What was sampled before a restart is not in the counter of the server that is there now.
-    if (version === 0 && !options.ahead) args.push('--counter', `${server.url}/metrics`);
+    // What was sampled before a restart is not in the server's counter, and what was dropped is not in the groups.
+    if (version === 0 && !options.ahead && !dropEqual) args.push('--counter', `${server.url}/metrics`);
     for (const flag of ['ahead', 'still', 'leave-out-swap'] as const)
       if (options[flag]) args.push(`--${flag}`);
     await finish(start(python, args), 'the trainer');

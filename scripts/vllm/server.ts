@@ -53,9 +53,8 @@ export async function startVllmServer(options: VllmOptions): Promise<VllmServer>
       OMP_NUM_THREADS: '1',
     },
   });
-  // Left behind it would hold gigabytes.
+  // Left behind it would hold gigabytes. (A signal that nobody handles ends this process without this.)
   process.once('exit', () => endGroup(child, 'SIGKILL'));
-  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => process.exit(1));
   const log = createWriteStream(logFile);
   child.stdout.pipe(log, { end: false });
   child.stderr.pipe(log, { end: false });

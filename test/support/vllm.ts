@@ -25,6 +25,8 @@ export interface RealVllm extends VllmServer {
   readonly other: string;
 }
 
+for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => process.exit(1));
+
 /** Starts a server below `folder`; `flags` go to `vllm serve`. */
 export async function startVllm(folder: string, flags: readonly string[]): Promise<RealVllm> {
   const { vllm, a, b } = loadVllmTools();

@@ -65,16 +65,16 @@ class Loop:
 
     def held_out(self) -> dict[str, float]:
         """Format and right answers on questions that training never draws, one sample each."""
-        batch = f"{self.run.name}-held-out-{self.version}"
-        tasks = tasks_of(self.run, "held-out", self.settings["heldOut"])
-        self.service.begin(batch, tasks, 1, self.settings)
-        groups = self._take(batch, tasks, 1)
+        batch, count = f"{self.run.name}-held-out-{self.version}", self.settings["heldOut"]
+        rules = {"groups": count, "oversampling": 1, "dropEqual": False}
+        self.service.begin(batch, tasks_of(self.run, "held-out", count), 1, rules, self.settings["rollout"])
+        groups = self._take(batch, count)
         return {"call": part_mean(groups, "call") / 0.3, "answer": part_mean(groups, "answer") / 0.7}
 
     def _step(self, step: int) -> None:
         began = time.monotonic()
         self._begin(step)
-        groups = self._take(*self._batch(step))
+        groups = self._take(self._name(step), self.settings["rules"]["groups"])
         sampled = time.monotonic()
         if self.run.ahead and step + 1 < self.settings["steps"]:
             self._begin(step + 1)
@@ -87,6 +87,7 @@ class Loop:
             "call": part_mean(groups, "call") / 0.3,
             "answer": part_mean(groups, "answer") / 0.7,
             "uniform": sum(group.uniform for group in groups),
+            "dropped": self.service.counts(self._name(step))["dropped"],
             "groups": [group.id for group in groups],
             "ratio": ratio.mean,
             "largestRatio": ratio.largest,
@@ -127,15 +128,17 @@ class Loop:
         weights = self.journal.weights(version - 1 if self.run.leave_out_swap else version)
         self.service.swap(version, weights.resolve(), "abort")
 
-    def _batch(self, step: int):
-        tasks = tasks_of(self.run, f"step-{step}", self.settings["promptsPerStep"])
-        return f"{self.run.name}-{step}", tasks, self.settings["samples"]
+    def _name(self, step: int) -> str:
+        return f"{self.run.name}-{step}"
 
     def _begin(self, step: int) -> None:
-        self.service.begin(*self._batch(step), self.settings)
+        tasks = tasks_of(self.run, f"step-{step}", self.settings["tasksPerStep"])
+        self.service.begin(
+            self._name(step), tasks, self.settings["samples"], self.settings["rules"], self.settings["rollout"]
+        )
 
-    def _take(self, batch: str, tasks: list[dict], samples: int) -> list[Group]:
-        groups = self.service.collect(batch, tasks, samples)
+    def _take(self, batch: str, wanted: int) -> list[Group]:
+        groups = self.service.collect(batch, wanted)
         self.tokens += tokens_of(groups)
         return groups
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -12,13 +13,17 @@ from .data import Group, Sequence
 TRIES = 8
 
 
-class RolloutFailed(Exception):
-    """A rollout that ended without a reward."""
+#: A batch may take so long before its last group comes.
+WHOLE_BATCH_SECONDS = 3600
+
+
+class BatchShort(Exception):
+    """A batch that ended with fewer groups than wanted."""
 
 
 class Service:
     def __init__(self, url: str, pool: str = "default"):
-        self.http = httpx.Client(base_url=url, timeout=90)
+        self.http = httpx.Client(base_url=url)
         self.pool = pool
 
     def version(self) -> int:
@@ -33,47 +38,45 @@ class Service:
         if report["failed"]:
             raise RuntimeError(f"the swap to version {version} failed: {report['failed']}")
 
-    def begin(self, batch: str, tasks: list[dict], samples: int, settings: dict) -> None:
-        """Begins all rollouts of a batch. The same call again begins nothing new."""
-        for task in tasks:
-            group = f"{batch}-{task['id']}"
-            for sample in range(samples):
-                request = {
-                    "rolloutId": f"{group}-{sample}",
-                    "batchId": batch,
-                    "groupId": group,
-                    "sample": sample,
-                    "task": task,
-                    "sampling": {**settings["sampling"]},
-                    "limits": settings["limits"],
-                }
-                self._call("POST", "/v1/rollouts", request)
+    def begin(self, batch: str, tasks: list[dict], samples: int, rules: dict, rollout: dict) -> None:
+        """Begins a batch of groups. The same call again begins nothing new."""
+        body = {
+            "batchId": batch,
+            "sources": [{"tasks": tasks}],
+            "rules": rules,
+            "group": {"samples": samples, "overlong": {"mode": "keep"}},
+            "rollout": rollout,
+        }
+        self._call("POST", "/v1/batches", body)
 
-    def collect(self, batch: str, tasks: list[dict], samples: int) -> list[Group]:
-        """Waits for a batch. Raises RolloutFailed: a rollout that failed has no reward."""
+    def collect(self, batch: str, wanted: int) -> list[Group]:
+        """Waits for the groups of a batch. Raises BatchShort: a batch that ends with fewer is not what was asked for."""
+        response = self._send("GET", f"/v1/batches/{batch}/groups?trajectories=true", wait=WHOLE_BATCH_SECONDS)
+        lines = [json.loads(line) for line in response.text.splitlines()]
+        if len(lines) < wanted:
+            raise BatchShort(f"batch {batch} has {len(lines)} of {wanted} groups: {self.counts(batch)}")
         return [
-            Group(group, [self._sequence(f"{group}-{sample}") for sample in range(samples)])
-            for group in (f"{batch}-{task['id']}" for task in tasks)
+            Group(
+                line["groupId"],
+                [Sequence.of(one) for sample in line["samples"] if sample["train"] for one in sample["trajectories"]],
+            )
+            for line in lines
         ]
 
-    def _sequence(self, rollout: str) -> Sequence:
-        while True:
-            answer = self._call("GET", f"/v1/rollouts/{rollout}?wait=30")
-            if answer["done"]:
-                break
-        record = answer["record"]
-        if record["reward"] is None:
-            raise RolloutFailed(f"{rollout}: {record['outcome']} {record['failure'] or record['cancel']}")
-        return Sequence.of(self._call("GET", f"/v1/rollouts/{rollout}/trajectory"))
+    def counts(self, batch: str) -> dict:
+        """What became of the groups of a batch."""
+        return self._call("GET", f"/v1/batches/{batch}?wait=30")["counts"]
 
     def _call(self, method: str, path: str, body: dict | None = None) -> dict:
         return self._send(method, path, body).json()
 
-    def _send(self, method: str, path: str, body: dict | None = None) -> httpx.Response:
+    def _send(
+        self, method: str, path: str, body: dict | None = None, wait: float = 90
+    ) -> httpx.Response:
         """Tries again while the service can't be reached or is busy: every call here may be made twice."""
         for attempt in range(TRIES):
             try:
-                response = self.http.request(method, path, json=body)
+                response = self.http.request(method, path, json=body, timeout=wait)
                 if response.status_code not in (429, 502, 503, 504):
                     if response.is_error:
                         raise RuntimeError(f"{method} {path}: {response.status_code} {response.text}")
