@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { WorkflowNotFoundError } from '@temporalio/client';
 import type { Config } from '../../config/load.ts';
 import { messageOf, RolloutError } from '../../contracts/failures.ts';
 import type { RolloutFilter } from '../../contracts/filter.ts';
@@ -36,15 +37,38 @@ export async function cancelCommand(
       ...(rolloutIds ? { rolloutIds } : {}),
       ...(belowVersion === undefined ? {} : { belowVersion }),
     };
-    const report = await client.cancelMany(selection, reason);
-    output.result(report, () => {
+    const unknown = await unknownOf(client, rolloutIds ?? []);
+    const hint = setTimeout(
+      () =>
+        output.note(
+          'no answer yet: is a workflow worker up? It is told once one is, while this command waits',
+        ),
+      HINT_MS,
+    );
+    const report = await client.cancelMany(selection, reason).finally(() => clearTimeout(hint));
+    output.result({ ...report, unknown }, () => {
       const silent = report.silentHosts.length > 0 ? `; no answer from ${report.silentHosts.join(', ')}` : '';
-      return `${report.aborted} stopped on their hosts, ${report.signalled} told to end${silent}`;
+      const missing = unknown.length > 0 ? `; there is no rollout ${unknown.join(', ')}` : '';
+      return `${report.aborted} stopped on their hosts, ${report.signalled} told to end${silent}${missing}`;
     });
-    return 0;
+    return unknown.length === 0 ? 0 : 1;
   } finally {
     await client.close();
   }
+}
+
+/** Milliseconds without an answer after which `rollouts cancel` says what it may be waiting for. */
+const HINT_MS = 15_000;
+
+/** Those of the named rollouts that Temporal knows nothing of. */
+async function unknownOf(client: RolloutClient, ids: readonly string[]): Promise<string[]> {
+  const unknown: string[] = [];
+  for (const [id, end] of await forEach(ids, (rolloutId) => client.isOpen(rolloutId))) {
+    if (end.status === 'fulfilled') continue;
+    if (!(end.reason instanceof WorkflowNotFoundError)) throw end.reason;
+    unknown.push(id);
+  }
+  return unknown;
 }
 
 /** Milliseconds that `rollouts pause` waits until all have paused. */
