@@ -60,7 +60,7 @@ export interface BatchState {
   /** Groups wanted, after the adaptation. */
   readonly wanted: number;
   /** Oldest policy version that a group's tokens may have. */
-  readonly oldestVersion: number | null;
+  readonly oldestVersion: number;
   readonly groups: readonly BatchGroup[];
   /** Groups at the front of the order that have been decided on. */
   readonly decided: number;
@@ -124,10 +124,20 @@ export const BATCH_EVENTS_QUERY = 'batchEvents';
 
 /** Activities of batches, on `rollouts-records`. */
 export interface BatchActivities {
-  /** Rollouts that ended in the last 10 minutes, and the policy's version, null if no server is there. */
-  surroundings(): Promise<{ readonly ended: number; readonly version: number | null }>;
-  /** Takes over what a batch left, once: another that asks later gets none of it. */
-  takeSurplus(input: { readonly from: string; readonly to: string }): Promise<{ readonly groups: string[] }>;
+  /** Rollouts that ended in the last 10 minutes; the policy's version, null if no server is there, and the pool's floor. */
+  surroundings(): Promise<{
+    readonly ended: number;
+    readonly version: number | null;
+    readonly floor: number;
+  }>;
+  /**
+   * Takes over what a batch left, once: another that asks later gets none of it. Not `ended`: it is still under way. One
+   * that there is not has left nothing.
+   */
+  takeSurplus(input: {
+    readonly from: string;
+    readonly to: string;
+  }): Promise<{ readonly groups: string[]; readonly ended: boolean }>;
   /** What the store knows of groups whose report did not come. */
   lookUpGroups(input: { readonly groupIds: readonly string[] }): Promise<GroupEnded[]>;
   /** Keeps a batch's result; the one that stands is returned. */

@@ -12,12 +12,12 @@ import { stringify } from 'safe-stable-stringify';
 import { GroupStore } from '../activities/groups/group-store.ts';
 import type { HandlerRegistry } from '../activities/handlers/registry.ts';
 import type { TrajectoryStore } from '../activities/trajectory/store.ts';
-import { requestDefaults } from '../client/batch.ts';
 import { GroupClient } from '../client/groups.ts';
 import type { RolloutClient } from '../client/rollout-client.ts';
 import type { Config } from '../config/load.ts';
 import type { CancelReason, RolloutRequestInput } from '../contracts/request.ts';
 import type { RolloutResult } from '../contracts/result.ts';
+import { overConfigured } from './as-asked.ts';
 import { HttpProblem } from './problems.ts';
 
 /** An app whose routes are typed by their schemas. */
@@ -44,6 +44,7 @@ export class Gateway {
   readonly client: RolloutClient;
   readonly config: Config;
   readonly handlers: HandlerRegistry;
+  readonly store: TrajectoryStore;
   readonly groupStore: GroupStore;
   readonly groups: GroupClient;
   private readonly parts: GatewayParts;
@@ -53,6 +54,7 @@ export class Gateway {
     this.client = parts.client;
     this.config = parts.config;
     this.handlers = parts.handlers;
+    this.store = parts.store;
     this.groupStore = new GroupStore(parts.store.folder);
     this.groups = new GroupClient(parts.client.temporal, this.groupStore);
   }
@@ -71,7 +73,7 @@ export class Gateway {
     const known = await store.getTerminal(rolloutId);
     const { isNew } = known
       ? { isNew: false }
-      : await this.client.start({ ...requestDefaults(config), ...asked, rolloutId, digest });
+      : await this.client.start({ ...overConfigured(config, asked), rolloutId, digest });
     if (isNew) return;
     const before = known ? known.requestDigest : await this.client.digestOf(rolloutId);
     if (before !== digest) throw new HttpProblem(409, `rollout ${rolloutId} was begun with another request`);

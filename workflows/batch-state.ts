@@ -27,6 +27,8 @@ export interface Beginning {
   readonly ended: number;
   /** The policy's version, if a server is there. */
   readonly version: number | null;
+  /** Lowest policy version still wanted in the pool. */
+  readonly floor: number;
   /** Groups taken over. */
   readonly carried: readonly string[];
   readonly at: string;
@@ -35,12 +37,12 @@ export interface Beginning {
 /** The state at the start; groups that were taken over come first. */
 export function begun(
   { rules, sources }: BatchInput,
-  { ended, version, carried, at }: Beginning,
+  { ended, version, floor, carried, at }: Beginning,
 ): BatchState {
   const { staleness } = rules;
   return {
     wanted: adaptedSize(rules, ended),
-    oldestVersion: staleness === undefined || version === null ? null : version - staleness,
+    oldestVersion: Math.max(floor, staleness === undefined || version === null ? 0 : version - staleness),
     groups: carried.map((groupId) => ({
       ...{ groupId, source: -1, row: -1, carried: true, verdict: 'open' as const },
       ...{ rewardMean: null, tokens: 0, samples: 0 },
@@ -60,14 +62,19 @@ export function adaptedSize({ groups, adaptive }: BatchRules, ended: number): nu
   return Math.min(adaptive.most, Math.floor(groups * (1 + Math.log(Math.max(1, ended)))));
 }
 
-/** The next task by weight, and the state after drawing it; undefined when all have been drawn often enough. */
+/**
+ * The next task by weight, and the state after drawing it; undefined when all have been drawn often enough. One whose
+ * group is of use, or may yet be, is not drawn again.
+ */
 export function draw(
   state: BatchState,
   sources: readonly TaskSource[],
-  { attemptsPerTask }: BatchRules,
+  rules: BatchRules,
 ): { state: BatchState; source: number; row: number; round: number } | undefined {
   if (state.groups.length >= MOST_BEGUN) return undefined;
-  const left = sources.map(({ tasks }, index) => (state.drawn[index] as number) < tasks * attemptsPerTask);
+  const left = sources.map(
+    ({ tasks }, index) => (state.drawn[index] as number) < tasks * rules.attemptsPerTask,
+  );
   const total = sources.reduce((sum, { weight }, index) => sum + (left[index] ? weight : 0), 0);
   if (total === 0) return undefined;
   // Smooth weighted turns: each saves up its weight, the richest is drawn and pays for all.
@@ -82,12 +89,17 @@ export function draw(
   const before = state.drawn[source] as number;
   const { tasks } = sources[source] as TaskSource;
   const drawn = state.drawn.map((count, index) => (index === source ? count + 1 : count));
-  return {
-    state: { ...state, credit, drawn },
-    source,
-    row: before % tasks,
-    round: Math.floor(before / tasks),
-  };
+  const [row, round] = [before % tasks, Math.floor(before / tasks)];
+  const next = { ...state, credit, drawn };
+  const again =
+    round > 0 &&
+    state.groups.some(
+      (group) =>
+        group.source === source &&
+        group.row === row &&
+        (group.verdict === 'open' || group.verdict === 'useful'),
+    );
+  return again ? draw(next, sources, rules) : { state: next, source, row, round };
 }
 
 /** How many groups to begin now. */
@@ -131,7 +143,7 @@ const EQUAL: readonly Verdict[] = ['allZero', 'allOne', 'allEqual'];
 function verdictFor({ oldestVersion }: BatchState, end: GroupEnded, { dropEqual }: BatchRules) {
   const { verdict, versions } = end;
   const wouldDo = verdict === 'useful' || (!dropEqual && EQUAL.includes(verdict));
-  if (wouldDo && oldestVersion !== null && versions && versions[0] < oldestVersion) return 'stale';
+  if (wouldDo && versions && versions[0] < oldestVersion) return 'stale';
   // Kept as they are: what they are is told by their rewards.
   return wouldDo ? 'useful' : verdict;
 }

@@ -43,6 +43,8 @@ import { told } from './told.ts';
 
 /** Milliseconds after which the store is asked for groups that have not been heard of: a terminated one says nothing. */
 const LOOK_UP_MS = 300_000;
+/** Between two looks at whether the batch before has ended. */
+const ASK_AGAIN = '5s';
 /** Groups begun in one go, so that the first reports are heard before the last is begun. */
 const AT_ONCE = 16;
 
@@ -80,7 +82,8 @@ class Batch {
 
   constructor(input: BatchInput) {
     this.input = input;
-    this.state = input.state ?? state.begun(input, { ended: 0, version: null, carried: [], at: now() });
+    this.state =
+      input.state ?? state.begun(input, { ended: 0, version: null, floor: 0, carried: [], at: now() });
   }
 
   async execute(): Promise<BatchResult> {
@@ -129,16 +132,24 @@ class Batch {
 
   /** Takes over what the batch before left, and looks at the policy. */
   private async begin(): Promise<void> {
-    const { rules, batchId } = this.input;
+    const { rules } = this.input;
     const around = await records.surroundings();
-    const from = rules.carryFrom;
-    const { groups: carried } =
-      from === undefined ? { groups: [] } : await records.takeSurplus({ from, to: batchId });
+    const carried = rules.carryFrom === undefined ? [] : await this.surplusOf(rules.carryFrom);
     this.state = state.begun(this.input, { ...around, carried, at: now() });
     const adopt: AdoptSignal = { reportTo: workflowInfo().workflowId };
     for (const groupId of carried) await told(groupWorkflowId(groupId), ADOPT_SIGNAL, adopt);
     // Those that had ended before they were told.
     if (carried.length > 0) await this.lookUp();
+  }
+
+  /** What another batch has left, when that has ended. */
+  private async surplusOf(from: string): Promise<readonly string[]> {
+    for (;;) {
+      const { ended, groups } = await records.takeSurplus({ from, to: this.input.batchId });
+      if (ended || this.cancelled) return groups;
+      setCurrentDetails(`waits for the end of batch ${from}`);
+      await condition(() => this.cancelled !== undefined, ASK_AGAIN);
+    }
   }
 
   private async untilItEnds(): Promise<BatchEnd> {
@@ -152,6 +163,7 @@ class Batch {
       const exhausted = !(await this.refill());
       if (exhausted && state.countsOf(this.state, []).open === 0) return 'exhausted';
       if (workflowInfo().continueAsNewSuggested) await this.goOnAnew();
+      if (this.cancelled) continue;
       const something = () => this.changes > before || this.cancelled !== undefined;
       const waits = Math.max(1, Math.min(until - Date.now(), LOOK_UP_MS));
       if (!(await condition(something, waits))) await this.lookUp();
@@ -210,6 +222,8 @@ class Batch {
 
   private async goOnAnew(): Promise<void> {
     await condition(allHandlersFinished);
+    // Who cancels this history would not be heard in the next.
+    if (this.cancelled) return;
     await continueAsNew<typeof rolloutBatch>({ ...this.input, state: this.state });
   }
 

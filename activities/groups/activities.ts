@@ -1,6 +1,6 @@
 import { Context } from '@temporalio/activity';
 import { WorkflowNotFoundError } from '@temporalio/client';
-import type { BatchActivities } from '../../contracts/batch.ts';
+import { type BatchActivities, batchWorkflowId } from '../../contracts/batch.ts';
 import { endOf, type GroupActivities, reportOf } from '../../contracts/group.ts';
 import { POOL_STATE_QUERY, type PoolState, poolWorkflowId, versionOf } from '../../contracts/pool.ts';
 import { RolloutRequest } from '../../contracts/request.ts';
@@ -46,14 +46,14 @@ export function makeGroupActivities({ store, groups, pool }: GroupParts): GroupA
       const since = new Date(Date.now() - 600_000).toISOString();
       const query = `WorkflowType = 'rollout' AND ExecutionStatus != 'Running' AND CloseTime > '${since}'`;
       const { count } = await client().workflow.count(query);
-      return { ended: count, version: await policyVersion() };
+      return { ended: count, ...(await policy()) };
     },
 
     takeSurplus: async ({ from, to }) => {
       const before = await groups.getBatch(from);
       const taken: string[] = [];
       for (const groupId of before?.surplus ?? []) if (await groups.take(groupId, to)) taken.push(groupId);
-      return { groups: taken };
+      return { groups: taken, ended: before !== undefined || !(await isOpen(batchWorkflowId(from))) };
     },
 
     lookUpGroups: async ({ groupIds }) => {
@@ -64,12 +64,23 @@ export function makeGroupActivities({ store, groups, pool }: GroupParts): GroupA
     keepBatch: ({ result }) => groups.putBatch(result),
   };
 
-  async function policyVersion(): Promise<number | null> {
+  /** Nobody has made a pool yet: no version, no floor. */
+  async function policy(): Promise<{ version: number | null; floor: number }> {
     const handle = client().workflow.getHandle(poolWorkflowId(pool));
     try {
-      return versionOf(await handle.query<PoolState>(POOL_STATE_QUERY)) ?? null;
+      const state = await handle.query<PoolState>(POOL_STATE_QUERY);
+      return { version: versionOf(state) ?? null, floor: state.floor };
     } catch (error) {
-      if (error instanceof WorkflowNotFoundError) return null;
+      if (error instanceof WorkflowNotFoundError) return { version: null, floor: 0 };
+      throw error;
+    }
+  }
+
+  async function isOpen(workflowId: string): Promise<boolean> {
+    try {
+      return (await client().workflow.getHandle(workflowId).describe()).status.name === 'RUNNING';
+    } catch (error) {
+      if (error instanceof WorkflowNotFoundError) return false;
       throw error;
     }
   }

@@ -37,7 +37,6 @@ export async function cancelCommand(
       ...(rolloutIds ? { rolloutIds } : {}),
       ...(belowVersion === undefined ? {} : { belowVersion }),
     };
-    const unknown = await unknownOf(client, rolloutIds ?? []);
     const hint = setTimeout(
       () =>
         output.note(
@@ -46,6 +45,7 @@ export async function cancelCommand(
       HINT_MS,
     );
     const report = await client.cancelMany(selection, reason).finally(() => clearTimeout(hint));
+    const unknown = await unknownOf(client, rolloutIds ?? []);
     output.result({ ...report, unknown }, () => {
       const silent = report.silentHosts.length > 0 ? `; no answer from ${report.silentHosts.join(', ')}` : '';
       const missing = unknown.length > 0 ? `; there is no rollout ${unknown.join(', ')}` : '';

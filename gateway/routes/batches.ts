@@ -3,6 +3,7 @@ import { Readable } from 'node:stream';
 import { z } from 'zod';
 import { readTrajectory } from '../../activities/trajectory/store.ts';
 import type { BatchEvent } from '../../contracts/batch.ts';
+import { RolloutError } from '../../contracts/failures.ts';
 import type { GroupResult } from '../../contracts/group.ts';
 import { BatchRules, GroupId, GroupRules } from '../../contracts/group-rules.ts';
 import type { Gateway, Routes } from '../gateway.ts';
@@ -165,11 +166,17 @@ export const batchRoutes: Routes = (app, gateway) => {
   );
 };
 
-/** A group's samples with their trajectories, where they have any. */
+/**
+ * A group's samples with their trajectories, where they have any. From the store: a rollout that has just told its group
+ * of its end may still be open. @throws RolloutError StoreCorrupt
+ */
 async function withTrajectories(gateway: Gateway, group: GroupResult): Promise<object> {
   const samples = await Promise.all(
     group.samples.map(async (sample) => {
-      const record = await gateway.record(sample.rolloutId, 0);
+      const record = await gateway.store.getTerminal(sample.rolloutId);
+      if (sample.reward !== null && !record?.trajectory) {
+        throw new RolloutError('StoreCorrupt', `${sample.rolloutId} has a reward and no trajectory`);
+      }
       return { ...sample, trajectories: record?.trajectory ? await readTrajectory(record.trajectory) : [] };
     }),
   );

@@ -3,12 +3,13 @@ import { z } from 'zod';
 import { CancelReason, RolloutId, RolloutRequest } from '../../contracts/request.ts';
 import { RolloutResult } from '../../contracts/result.ts';
 import { Selection, SweepReport } from '../../contracts/sweep.ts';
+import { asAsked } from '../as-asked.ts';
 import type { Routes } from '../gateway.ts';
 import { HttpProblem, PROBLEMS, Problem } from '../problems.ts';
 
 /** A rollout as it is asked for; what is left out is as the gateway is configured. */
 const Submission = z.object({
-  ...RolloutRequest.omit({ rolloutId: true, digest: true }).partial().shape,
+  ...asAsked(RolloutRequest.omit({ rolloutId: true, digest: true, task: true, reportTo: true })),
   task: RolloutRequest.shape.task,
   rolloutId: RolloutId.optional().describe('Makes the call idempotent, as the header Idempotency-Key does.'),
 });

@@ -3,7 +3,6 @@ import { WorkflowNotFoundError } from '@temporalio/client';
 import type { FastifyReply } from 'fastify';
 import { stringify } from 'safe-stable-stringify';
 import { z } from 'zod';
-import { requestDefaults } from '../../client/batch.ts';
 import { readTasks } from '../../client/tasks-file.ts';
 import type { TaskSource } from '../../contracts/batch.ts';
 import { RolloutError } from '../../contracts/failures.ts';
@@ -11,6 +10,7 @@ import type { RolloutTemplate } from '../../contracts/group.ts';
 import { GroupId } from '../../contracts/group-rules.ts';
 import { CancelReason, RolloutRequest } from '../../contracts/request.ts';
 import { Task } from '../../contracts/task.ts';
+import { asAsked, overConfigured } from '../as-asked.ts';
 import type { Gateway } from '../gateway.ts';
 import { HttpProblem } from '../problems.ts';
 
@@ -19,15 +19,14 @@ import { HttpProblem } from '../problems.ts';
  */
 
 /** What of a rollout may be other than configured; the same for all of a group. */
-export const Template = RolloutRequest.omit({
-  rolloutId: true,
-  task: true,
-  sample: true,
-  groupId: true,
-  batchId: true,
-  digest: true,
-  reportTo: true,
-}).partial();
+export const Template = z.object(
+  asAsked(
+    RolloutRequest.omit({
+      ...{ rolloutId: true, task: true, sample: true, groupId: true, batchId: true },
+      ...{ digest: true, reportTo: true },
+    }),
+  ),
+);
 
 /** Where a batch's tasks come from. */
 export const Source = z
@@ -79,8 +78,7 @@ export function templateOf(gateway: Gateway, asked: z.infer<typeof Template>): R
     sample: ___,
     ...rest
   } = RolloutRequest.parse({
-    ...requestDefaults(gateway.config),
-    ...asked,
+    ...overConfigured(gateway.config, asked),
     rolloutId: 'template',
     task: { handler: 'template', id: 'template', data: {} },
   });

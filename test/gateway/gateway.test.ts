@@ -5,17 +5,22 @@ import os from 'node:os';
 import path from 'node:path';
 import { after, test } from 'node:test';
 import { Validator } from '@seriousme/openapi-schema-validator';
+import fc from 'fast-check';
 import { pino } from 'pino';
 import { loadHandlers } from '../../activities/handlers/registry.ts';
+import { assembleTrajectory } from '../../activities/trajectory/assemble.ts';
 import { TrajectoryStore } from '../../activities/trajectory/store.ts';
 import { tokenCommand } from '../../client/commands/token.ts';
 import { loadConfig } from '../../config/load.ts';
 import { loadTools } from '../../config/tools.ts';
+import type { LedgerRecord } from '../../contracts/ledger.ts';
+import type { Trajectory } from '../../contracts/trajectory.ts';
 import { makeApp } from '../../gateway/app.ts';
 import { readTokens } from '../../gateway/auth.ts';
 import type { App } from '../../gateway/gateway.ts';
+import { ledgers } from '../trajectory/records.ts';
 import { gate } from '../workflows/kept.ts';
-import { report, untilCancelled, usual } from '../workflows/scripted.ts';
+import { placement, report, untilCancelled, usual } from '../workflows/scripted.ts';
 import { scriptedService } from '../workflows/scripted-service.ts';
 
 const folder = mkdtempSync(path.join(os.tmpdir(), 'gateway-'));
@@ -47,7 +52,7 @@ async function startApp(): Promise<App> {
   await makeToken('dashboard', 'read');
   await makeToken('operator', 'admin');
   const made = await makeApp({
-    config: loadConfig({ env: {}, flags: { gateway: { bodyBytes: 100_000 } } }),
+    config: loadConfig({ env: {}, flags: { gateway: { bodyBytes: 100_000 }, rollout: CONFIGURED } }),
     client: service.client,
     store,
     handlers: await loadHandlers([], { python: () => loadTools().python }),
@@ -57,6 +62,9 @@ async function startApp(): Promise<App> {
   await made.listen({ host: '127.0.0.1', port: 0 });
   return made;
 }
+
+/** Other than the defaults. */
+const CONFIGURED = { sampling: { temperature: 0.7, topP: 0.9 }, limits: { maxTurns: 3 } };
 
 const task = { handler: 'math', id: 'task-1', data: { question: 'What is 1 + 1?', answer: '#### 2' } };
 
@@ -109,6 +117,22 @@ test('a rollout is begun once for each key, waited for, and its record is that o
   assert.deepEqual([record.outcome, record.reward], ['completed', { total: 0.5, parts: { correct: 0.5 } }]);
   assert.equal((await call('POST', '/v1/rollouts', { ...key, body: { task } })).json().rolloutId, rolloutId);
   assert.equal(service.workers.calls.filter((name) => name === 'init').length, 1);
+});
+
+test('what is not asked for is as configured, field by field', async () => {
+  const seen = new Map<string, unknown>();
+  service.workers.script.init = async ({ request }) => {
+    seen.set(request.rolloutId, [request.sampling, request.limits.maxTurns, request.deadlines.runSeconds]);
+    return placement;
+  };
+  const asked = { sampling: { temperature: 0.2 }, deadlines: { runSeconds: 7 } };
+  await call('POST', '/v1/rollouts', { body: { task, rolloutId: 'configured', ...asked } });
+  await service.client.result('configured');
+  const sampling = { temperature: 0.2, topP: 0.9, maxTokensPerTurn: 256 };
+  assert.deepEqual(seen.get('configured'), [sampling, 3, 7]);
+  await call('POST', '/v1/groups', { body: { groupId: 'like-it', task, samples: 1, rollout: asked } });
+  await call('GET', '/v1/groups/like-it?wait=60');
+  assert.deepEqual(seen.get('like-it.0'), [sampling, 3, 7]);
 });
 
 test('a key holds beyond what Temporal remembers, by the record in the store', async () => {
@@ -280,12 +304,26 @@ const sum = (id: string, rewards: number[]) => ({
   data: { question: 'What is 1 + 1?', answer: '#### 2', rewards },
 });
 
+/** What every agent did, as its trajectory has it. */
+const LEDGER = fc.sample(
+  ledgers.filter((ledger) => ledger.length > 3),
+  { numRuns: 1, seed: 1 },
+)[0] as LedgerRecord[];
+
 /** Each sample is rewarded as its task says. */
 function gradeAsTasksSay() {
   service.workers.script.evaluate = async (input) => {
     const { rewards } = input.request.task.data as { rewards: number[] };
     const total = rewards[input.request.sample] as number;
-    return { ...(await usual.evaluate(input)), reward: { total, parts: {} } };
+    const { request, attempt } = input;
+    const result = await usual.evaluate(input);
+    const { rolloutId, workflowRunId } = result;
+    const reward = { total, parts: {} };
+    const kept = assembleTrajectory(LEDGER, { request, workflowRunId, attempt, reward, metadata: {} });
+    const trajectory = await store.putTrajectory({ rolloutId, workflowRunId, attempt }, [kept]);
+    // Above every floor of the tests before.
+    const policyVersions: [number, number] = [1000, 1000];
+    return store.putTerminal({ ...result, policyVersions, reward, trajectory });
   };
 }
 
@@ -334,6 +372,16 @@ test('a batch streams its groups and its events, and events go on where a reader
       .map((line) => JSON.parse(line).taskId),
     ['a', 'c'],
   );
+  const whole = await call('GET', '/v1/batches/batch-1/groups?trajectories=true');
+  for (const line of whole.text.trim().split('\n')) {
+    const { samples } = JSON.parse(line);
+    for (const { rolloutId, shaped, trajectories } of samples) {
+      assert.deepEqual(
+        trajectories.map((one: Trajectory) => [one.rollout_id, one.reward?.total]),
+        [[rolloutId, shaped]],
+      );
+    }
+  }
   const result = (await call('GET', '/v1/batches/batch-1?wait=60')).json();
   assert.deepEqual([result.done, result.end, result.groups], [true, 'full', ['batch-1:0.0', 'batch-1:0.2']]);
   assert.equal(result.counts.dropped.allOne, 1);

@@ -24,7 +24,7 @@ const inputOf = (
     rules: BatchRules.parse(rules),
     group: GroupRules.parse({}),
   }) as unknown as BatchInput;
-const beginning = { ended: 0, version: 5, carried: [], at: AT };
+const beginning = { ended: 0, version: 5, floor: 0, carried: [], at: AT };
 const ending = (groupId: string, verdict: Verdict, oldest = 5): GroupEnded => ({
   ...{ groupId, verdict, versions: [oldest, oldest] },
   ...{ rewardMean: 0.5, tokens: 80, samples: 8 },
@@ -153,6 +153,21 @@ test('equal rewards are kept where they are wanted, and tokens that are too old 
   for (const end of ends) state = batch.withEnd(state, end, input.rules, AT);
   assert.deepEqual(state.admitted, ['0.0.0', '0.2.0']);
   assert.deepEqual(batch.countsOf(state, input.sources).dropped, { stale: 1 });
+});
+
+test('a task is drawn again if its group was of no use, and what is below the floor is of none', () => {
+  const input = inputOf({ groups: 3, attemptsPerTask: 2, oversampling: 2 }, [3]);
+  let state = refilled(batch.begun(input, { ...beginning, floor: 4 }), input);
+  assert.equal(state.groups.length, 3, 'each is open: none is drawn twice');
+  for (const end of [ending('0.0.0', 'allOne'), ending('0.1.0', 'useful'), ending('0.2.0', 'useful', 3)]) {
+    state = batch.withEnd(state, end, input.rules, AT);
+  }
+  assert.deepEqual(batch.countsOf(state, input.sources).dropped, { allOne: 1, stale: 1 });
+  state = batch.begun(input, beginning);
+  state = refilled(state, { ...input, rules: { ...input.rules, openGroups: 1 } });
+  state = batch.withEnd(state, ending('0.0.0', 'allOne'), input.rules, AT);
+  const ids = refilled(state, input).groups.map(({ groupId }) => groupId);
+  assert.deepEqual(ids, ['0.0.0', '0.1.0', '0.2.0', '0.0.1']);
 });
 
 test('the size follows what has ended of late, up to a bound', () => {

@@ -9,6 +9,8 @@ import { startScriptedWorkers, usual } from './scripted.ts';
 export interface ScriptedService {
   readonly workers: Awaited<ReturnType<typeof startScriptedWorkers>>;
   readonly client: RolloutClient;
+  /** Of the server. */
+  readonly address: string;
 }
 
 /** To be called once at the top of a test file; what it returns is filled before the first test. */
@@ -18,6 +20,7 @@ export function scriptedService(store?: TrajectoryStore, settings?: Record<strin
   before(async () => {
     server = await startTestServer(settings);
     const { address } = server;
+    service.address = address;
     service.workers = await startScriptedWorkers(address, store);
     service.client = await RolloutClient.connect(loadConfig({ env: {}, flags: { temporal: { address } } }));
   });

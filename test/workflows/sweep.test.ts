@@ -4,6 +4,8 @@ import os from 'node:os';
 import path from 'node:path';
 import { after, test } from 'node:test';
 import { TrajectoryStore } from '../../activities/trajectory/store.ts';
+import { cancelCommand } from '../../client/commands/steer.ts';
+import { loadConfig } from '../../config/load.ts';
 import { CANCEL_MANY_UPDATE, ROLLOUT_WORKFLOW } from '../../contracts/signals.ts';
 import { CANCEL_SWEEPER, type SweepReport } from '../../contracts/sweep.ts';
 import { registerSchedules } from '../../temporal-config/schedules.ts';
@@ -57,6 +59,26 @@ test('hosts stop what they hold, signals tell the rest, and the records are the 
   assert.ok((result.cancel?.ms ?? 0) >= 7, 'counted from the host’s word');
   await keepHistory(service.client, 'on-host');
   await keepHistory(service.client, CANCEL_SWEEPER);
+});
+
+test('a command that names rollouts that there are not says so, and ends the others', async () => {
+  service.workers.script.init = untilCancelled;
+  for (const id of ['one', 'another']) await service.client.start(input(id));
+  const config = loadConfig({ env: {}, flags: { temporal: { address: service.address } } });
+  let said: unknown;
+  const output = {
+    ...{ json: true, note: () => {} },
+    result: (value: unknown) => {
+      said = value;
+    },
+  };
+  const chosen = { rolloutIds: ['one', 'nobody', 'another', 'no-one'] };
+  assert.equal(await cancelCommand(config, chosen, 'user', output), 1);
+  assert.deepEqual((said as { unknown: string[] }).unknown.sort(), ['no-one', 'nobody']);
+  for (const id of ['one', 'another']) {
+    assert.equal((await service.client.result(id)).outcome, 'cancelled');
+  }
+  assert.equal(await cancelCommand(config, { rolloutIds: ['one', 'another'] }, 'user', output), 0);
 });
 
 test('one whose sandbox a host has killed while nobody held it is told by signal, whatever selected it', async () => {
