@@ -195,6 +195,37 @@ export const ConfigSchema = z.strictObject({
         .min(1)
         .default(2000)
         .describe('Requests that one address may make in a second; more are answered 429.'),
+      dataSources: z
+        .record(z.string(), z.string())
+        .default({
+          swebench: 'swe',
+          swegym: 'swe',
+          r2egym: 'swe',
+          'openai/gsm8k': 'math',
+          deepscaler: 'math',
+          aime: 'math',
+          amc: 'math',
+          codecontests: 'code',
+          apps: 'code',
+          taco: 'code',
+          gpqa: 'stem',
+        })
+        .describe(
+          'Handler of each data_source of POST /process; one that is not named here is a handler’s name.',
+        ),
+      addedServers: LlmServer.pick({ dialect: true, tokenizer: true, contextTokens: true })
+        .strict()
+        .extend({
+          dialect: LlmServer.shape.dialect
+            .unwrap()
+            .default('prorl')
+            .describe('How the servers speak that POST /add_llm_server names by their address alone.'),
+          tokenizer: LlmServer.shape.tokenizer.describe(
+            'Folder of their tokenizer, where they do not tell it.',
+          ),
+          contextTokens: LlmServer.shape.contextTokens.describe('Their context, where they do not tell it.'),
+        })
+        .prefault({}),
     })
     .prefault({}),
   store: z

@@ -16,6 +16,7 @@ import { batchRoutes } from './routes/batches.ts';
 import { groupRoutes } from './routes/groups.ts';
 import { operationRoutes } from './routes/operations.ts';
 import { poolRoutes } from './routes/pool.ts';
+import { processRoutes } from './routes/process.ts';
 import { rolloutRoutes } from './routes/rollouts.ts';
 import { trajectoryRoutes } from './routes/trajectory.ts';
 
@@ -68,6 +69,7 @@ export async function makeApp({ tokens, log, ...parts }: AppOptions): Promise<Ap
     batchRoutes,
     poolRoutes,
     operationRoutes,
+    processRoutes,
   ])
     routes(app as unknown as App, gateway);
   return app as unknown as App;

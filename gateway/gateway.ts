@@ -17,6 +17,8 @@ import type { RolloutClient } from '../client/rollout-client.ts';
 import type { Config } from '../config/load.ts';
 import type { CancelReason, RolloutRequestInput } from '../contracts/request.ts';
 import type { RolloutResult } from '../contracts/result.ts';
+import type { Task } from '../contracts/task.ts';
+import type { ToolSpec } from '../contracts/tools.ts';
 import { overConfigured } from './as-asked.ts';
 import { HttpProblem } from './problems.ts';
 
@@ -57,6 +59,19 @@ export class Gateway {
     this.store = parts.store;
     this.groupStore = new GroupStore(parts.store.folder);
     this.groups = new GroupClient(parts.client.temporal, this.groupStore);
+  }
+
+  /** Tools of a task that are known before its sandbox runs. @throws RolloutError UnknownHandler, InvalidTask */
+  toolsOf(task: Task): ToolSpec[] {
+    const { handler, data } = this.parts.handlers.open(task);
+    return (handler.tools?.(data) ?? []).flatMap((tool) => ('spec' in tool ? [tool.spec] : []));
+  }
+
+  /** What the agent of an ended rollout left to its grader; empty without a ledger. @throws RolloutError StoreFailed */
+  async outcomeOf({ rolloutId, workflowRunId, attempt }: RolloutResult): Promise<Record<string, unknown>> {
+    const records = await this.parts.store.getLedger({ rolloutId, workflowRunId, attempt });
+    const end = records?.find((record) => record.kind === 'end');
+    return end?.outcome ?? {};
   }
 
   /**

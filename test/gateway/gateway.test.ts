@@ -279,8 +279,11 @@ test('its description is valid OpenAPI 3.1 and names every route', async () => {
   const { valid, errors } = await new Validator().validate(description);
   assert.ok(valid, JSON.stringify(errors));
   assert.deepEqual(Object.keys(description.paths).sort(), [
+    ...['add_llm_server', 'cancel', 'clear_llm_server'].map((call) => `/${call}`),
     '/healthz',
+    '/process',
     '/readyz',
+    ...['start', 'status', 'stop'].map((call) => `/${call}`),
     '/v1/batches',
     ...['', '/cancel', '/events', '/groups'].map((end) => `/v1/batches/{batchId}${end}`),
     '/v1/cancel',

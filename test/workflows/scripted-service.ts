@@ -9,7 +9,7 @@ import { startScriptedWorkers, usual } from './scripted.ts';
 export interface ScriptedService {
   readonly workers: Awaited<ReturnType<typeof startScriptedWorkers>>;
   readonly client: RolloutClient;
-  /** Of the server. */
+  /** Of the Temporal server. */
   readonly address: string;
 }
 
