@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
 import { readReport, statusIn } from '../../activities/handlers/swe/report.ts';
+import { emptyFolder } from '../../activities/handlers/swe/sandbox.ts';
 import { SweTask } from '../../activities/handlers/swe/task.ts';
 import { adding, attacksOn } from '../../checks/graders/attacks.ts';
 import { startGrader } from './grader.ts';
@@ -114,4 +115,25 @@ test('a row without what it takes is named by its field', () => {
     /^FAIL_TO_PASS: expected at least one/,
   );
   assert.match(problem({ ...row, image: '/a.sif', test_patch: undefined }) ?? '', /^test_patch: /);
+});
+
+test('a repository whose tests pytest cannot run is refused, rather than every patch for it worth nothing', async (t) => {
+  const folder = await mkdtemp(path.join(tmpdir(), 'swe-'));
+  t.after(() => rm(folder, { recursive: true, force: true }));
+  const task = await sweTask(folder);
+  assert.equal(SweTask.safeParse(task).success, true);
+  const { error } = SweTask.safeParse({ ...task, repo: 'django/django' });
+  assert.match(error?.message ?? '', /a runner of its own/);
+});
+
+test('what stands in for the history is empty, and nobody else’s', async (t) => {
+  const folder = await mkdtemp(path.join(tmpdir(), 'swe-'));
+  t.after(() => rm(folder, { recursive: true, force: true }));
+  const empty = emptyFolder(folder);
+  assert.equal(emptyFolder(folder), empty);
+  await writeFile(path.join(empty, 'HEAD'), 'ref: refs/heads/fix');
+  assert.throws(() => emptyFolder(folder), { type: 'HandlerFailed', message: /is to be an empty folder/ });
+  await rm(empty, { recursive: true });
+  await symlink(folder, empty);
+  assert.throws(() => emptyFolder(folder), { type: 'HandlerFailed' });
 });

@@ -1,4 +1,4 @@
-import { mkdirSync } from 'node:fs';
+import { lstatSync, mkdirSync, readdirSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { RolloutError } from '../../../contracts/failures.ts';
@@ -33,10 +33,22 @@ export function sandboxOf({ image, repository, packages }: Environment): Partial
   return { limits, binds };
 }
 
-/** An empty folder of this host that everybody may look into. */
-function emptyFolder(): string {
-  const folder = path.join(os.tmpdir(), 'durable-rollouts-empty');
+/**
+ * An empty folder of this host that everybody may look into, and nobody else has made or filled.
+ * @throws RolloutError HandlerFailed
+ */
+export function emptyFolder(parent = os.tmpdir()): string {
+  const user = process.getuid?.() ?? 0;
+  const folder = path.join(parent, `durable-rollouts-empty-${user}`);
   mkdirSync(folder, { recursive: true, mode: 0o755 });
+  const { uid, mode } = lstatSync(folder);
+  const isOurs = uid === user && (mode & 0o170022) === 0o040000;
+  if (!isOurs || readdirSync(folder).length > 0) {
+    throw new RolloutError(
+      'HandlerFailed',
+      `${folder} is to be an empty folder that only user ${user} may write`,
+    );
+  }
   return folder;
 }
 

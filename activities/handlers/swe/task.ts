@@ -47,10 +47,18 @@ const Environment = {
   python: z.string().min(1).default('python3'),
 };
 
+/** Repositories whose tests pytest cannot run: every test would be missing, and the right patch worth 0. */
+const OWN_RUNNER = /^django\/django$/i;
+
 /** SWE-bench's layout as it is, with where the instance's files are. */
 export const SweBenchTask = z.looseObject({
   instance_id: z.string().min(1),
-  repo: z.string().min(1),
+  repo: z
+    .string()
+    .min(1)
+    .refine((repo) => !OWN_RUNNER.test(repo), {
+      message: 'its tests are run by a runner of its own, and tests are run by pytest here',
+    }),
   base_commit: z.string().optional(),
   problem_statement: z.string().min(1),
   /** Never shown to the agent; `patch` only serves checks of the task itself. */
