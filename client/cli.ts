@@ -6,6 +6,7 @@ import { type Config, loadConfig } from '../config/load.ts';
 import { loadTools } from '../config/tools.ts';
 import { FAILURES, messageOf, RolloutError } from '../contracts/failures.ts';
 import { CANCEL_REASONS } from '../contracts/signals.ts';
+import { cancelBatch, showBatch } from './commands/batch.ts';
 import { doctorCommand } from './commands/doctor.ts';
 import { imageCommand } from './commands/image.ts';
 import { configCommand, listCommand, showCommand } from './commands/inspect.ts';
@@ -157,6 +158,15 @@ export async function main(argv: readonly string[]): Promise<number> {
   addTaskCommands(add, count);
   const pool = program.command('pool').description('the LLM servers that rollouts are sampled from');
   addPoolCommands(addTo(pool), version);
+  const addToBatch = addTo(
+    program.command('batch').description('batches of groups that a trainer has begun over HTTP'),
+  );
+  addToBatch('show <batch>', 'how a batch stands, or its result', (config, output, [batch]) =>
+    showBatch(config, batch as string, output),
+  );
+  addToBatch('cancel <batch>', 'end a batch and all that it has begun', (config, output, [batch], flags) =>
+    cancelBatch(config, batch as string, flags.reason as (typeof CANCEL_REASONS)[number], output),
+  ).addOption(new Option('--reason <reason>').choices([...CANCEL_REASONS]).default('user'));
   add(
     'doctor',
     'which ways to isolate work on this machine, and what each guarantees',

@@ -6,6 +6,8 @@ import { after, test } from 'node:test';
 import { Worker } from '@temporalio/worker';
 import { GroupStore } from '../../activities/groups/group-store.ts';
 import { TrajectoryStore } from '../../activities/trajectory/store.ts';
+import { cancelBatch, showBatch } from '../../client/commands/batch.ts';
+import { loadConfig } from '../../config/load.ts';
 import {
   type BatchInput,
   type BatchResult,
@@ -196,6 +198,33 @@ test('a batch without enough tasks ends with what it has', async () => {
   const result = await (await startBatch('b2', { sources: [source(set)], rules })).result();
   assert.deepEqual([result.end, result.groups], ['exhausted', ['b2:0.0']]);
   assert.equal(result.counts.rewardMean, 0.25);
+});
+
+test('the command line shows a batch, cancels one, and says where there is none', async () => {
+  service.workers.script.run = untilCancelled;
+  const rules = BatchRules.parse({ groups: 1 });
+  await startBatch('shown', { sources: [source(await tasks([0, 1]))], rules });
+  const config = loadConfig({
+    env: {},
+    flags: { temporal: { address: service.address }, store: { folder } },
+  });
+  let said: { text: string; value: unknown } | undefined;
+  const output = {
+    ...{ json: false, note: () => {} },
+    result: (value: unknown, text: () => string) => {
+      said = { text: text(), value };
+    },
+  };
+  assert.equal(await showBatch(config, 'shown', output), 0);
+  assert.match(said?.text ?? '', /open[\s\S]*0 of 1/);
+  assert.equal(await cancelBatch(config, 'shown', 'superseded', output), 0);
+  await service.client.temporal.workflow.getHandle(batchWorkflowId('shown')).result();
+  await showBatch(config, 'shown', output);
+  assert.equal((said as unknown as { value: BatchResult }).value.end, 'cancelled');
+  await assert.rejects(showBatch(config, 'nobody', output), {
+    type: 'InvalidRequest',
+    message: 'there is no batch nobody',
+  });
 });
 
 test('what a full batch leaves over goes to the next, once, open groups too', async () => {
