@@ -23,6 +23,7 @@ INTERRUPT_EVERY = 0.5
 # How long output may be missing after the kernel has said that it is done: a flood may lose messages.
 QUIET_SECONDS = 1
 POLL_SECONDS = 0.2
+EXIT_SECONDS = 5
 SHOWN_CHARACTERS = 16000
 PR_SET_CHILD_SUBREAPER = 36
 # Marks what a kernel starts, for the next driver to find should this one be killed.
@@ -133,6 +134,13 @@ class Kernel:
         self.client.wait_for_ready(timeout=START_SECONDS)
 
     def alive(self):
+        process = self.manager.provisioner.process if self.manager.provisioner else None
+        # One that is on its way out has no command line any more, and runs nothing: its end is waited for.
+        if process and process.poll() is None and not command_line(process.pid):
+            try:
+                process.wait(EXIT_SECONDS)
+            except subprocess.TimeoutExpired:
+                pass
         return self.manager.is_alive()
 
     def last_words(self):
@@ -293,6 +301,14 @@ def reaped(process):
     except (psutil.NoSuchProcess, ChildProcessError):
         pass
     return True
+
+
+def command_line(pid):
+    try:
+        with open('/proc/%d/cmdline' % pid, 'rb') as file:
+            return file.read()
+    except OSError:
+        return b''
 
 
 def is_kernel(pid):
