@@ -1,6 +1,5 @@
 import type { GroupEnded, RolloutTemplate, Verdict } from './group.ts';
 import type { BatchRules, GroupRules } from './group-rules.ts';
-import type { CancelReason } from './request.ts';
 
 /** Workflow type of a batch of groups. */
 export const BATCH_WORKFLOW = 'rolloutBatch';
@@ -143,6 +142,3 @@ export interface BatchActivities {
   /** Keeps a batch's result; the one that stands is returned. */
   keepBatch(input: { readonly result: BatchResult }): Promise<BatchResult>;
 }
-
-/** What cancels a batch or a group: signal `cancel`, as for a rollout. */
-export type CancelAll = { readonly reason: CancelReason };

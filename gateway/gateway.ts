@@ -49,10 +49,8 @@ export class Gateway {
   readonly store: TrajectoryStore;
   readonly groupStore: GroupStore;
   readonly groups: GroupClient;
-  private readonly parts: GatewayParts;
 
   constructor(parts: GatewayParts) {
-    this.parts = parts;
     this.client = parts.client;
     this.config = parts.config;
     this.handlers = parts.handlers;
@@ -63,13 +61,13 @@ export class Gateway {
 
   /** Tools of a task that are known before its sandbox runs. @throws RolloutError UnknownHandler, InvalidTask */
   toolsOf(task: Task): ToolSpec[] {
-    const { handler, data } = this.parts.handlers.open(task);
+    const { handler, data } = this.handlers.open(task);
     return (handler.tools?.(data) ?? []).flatMap((tool) => ('spec' in tool ? [tool.spec] : []));
   }
 
   /** What the agent of an ended rollout left to its grader; empty without a ledger. @throws RolloutError StoreFailed */
   async outcomeOf({ rolloutId, workflowRunId, attempt }: RolloutResult): Promise<Record<string, unknown>> {
-    const records = await this.parts.store.getLedger({ rolloutId, workflowRunId, attempt });
+    const records = await this.store.getLedger({ rolloutId, workflowRunId, attempt });
     const end = records?.find((record) => record.kind === 'end');
     return end?.outcome ?? {};
   }
@@ -79,7 +77,7 @@ export class Gateway {
    * @throws HttpProblem 409 if another request has this id; RolloutError InvalidTask, InvalidRequest
    */
   async submit(rolloutId: string, asked: Omit<RolloutRequestInput, 'rolloutId'>): Promise<void> {
-    const { handlers, config, store } = this.parts;
+    const { handlers, config, store } = this;
     handlers.open(asked.task);
     // Of what was asked: a setting of the gateway that changes makes the same call no other one.
     const digest = createHash('sha256')
@@ -103,7 +101,7 @@ export class Gateway {
       return await this.client.resultWithin(rolloutId, withinMs);
     } catch (error) {
       if (!(error instanceof WorkflowNotFoundError)) throw error;
-      const record = await this.parts.store.getTerminal(rolloutId);
+      const record = await this.store.getTerminal(rolloutId);
       if (record) return record;
       throw new HttpProblem(404, `there is no rollout ${rolloutId}`);
     }

@@ -77,7 +77,7 @@ class Batch {
   private state: BatchState;
   private ending: BatchEnd | null = null;
   private cancelled: CancelReason | undefined;
-  /** Reports that came before the batch had begun, and after its last turn. */
+  /** Reports heard so far: one that comes while groups are begun is not waited for again. */
   private changes = 0;
 
   constructor(input: BatchInput) {

@@ -6,7 +6,7 @@ import type { BatchResult } from '../../contracts/batch.ts';
 import { RolloutError } from '../../contracts/failures.ts';
 import type { GroupResult, TaskPlace } from '../../contracts/group.ts';
 import { Task } from '../../contracts/task.ts';
-import { readIfThere, writeWhole } from '../trajectory/whole-files.ts';
+import { readIfThere, spreadFolder, writeWhole } from '../trajectory/whole-files.ts';
 
 /** Sets of tasks that a process remembers. */
 const SETS_REMEMBERED = 4;
@@ -88,8 +88,7 @@ export class GroupStore {
   }
 
   #file(kind: 'groups' | 'batches', id: string): string {
-    const spread = createHash('sha256').update(id).digest('hex').slice(0, 2);
-    return path.join(this.#folder, kind, spread, `${id}.json`);
+    return path.join(this.#folder, kind, spreadFolder(id), `${id}.json`);
   }
 }
 

@@ -7,7 +7,7 @@ import type { LedgerRecord } from '../../contracts/ledger.ts';
 import { RolloutResult } from '../../contracts/result.ts';
 import type { Shelf } from '../../contracts/stages.ts';
 import { Trajectory, type TrajectoryRef } from '../../contracts/trajectory.ts';
-import { readIfThere, writeWhole } from './whole-files.ts';
+import { readIfThere, spreadFolder, writeWhole } from './whole-files.ts';
 
 /** Names one attempt of one workflow run. */
 export interface AttemptKey {
@@ -126,9 +126,7 @@ export class TrajectoryStore {
   }
 
   private rolloutFolder(rolloutId: string): string {
-    // Spread over 256 folders: network file systems grow slow with many thousand entries in one.
-    const spread = createHash('sha256').update(rolloutId).digest('hex').slice(0, 2);
-    return path.join(this.folder, spread, rolloutId);
+    return path.join(this.folder, spreadFolder(rolloutId), rolloutId);
   }
 
   private attemptFile(key: AttemptKey, suffix: string): string {

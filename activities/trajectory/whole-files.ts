@@ -1,8 +1,13 @@
-import { randomUUID } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import { link, mkdir, open, readFile, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { messageOf, RolloutError } from '../../contracts/failures.ts';
 import { syncFolder } from './sync-folder.ts';
+
+/** One of 256 folders for an id: network file systems grow slow with many thousand entries in one. */
+export function spreadFolder(id: string): string {
+  return createHash('sha256').update(id).digest('hex').slice(0, 2);
+}
 
 /** The text of a file, or undefined if there is none. @throws RolloutError StoreFailed */
 export async function readIfThere(file: string): Promise<string | undefined> {

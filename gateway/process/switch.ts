@@ -1,6 +1,6 @@
-import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { z } from 'zod';
+import { readIfThere, writeWhole } from '../../activities/trajectory/whole-files.ts';
 import { messageOf, RolloutError } from '../../contracts/failures.ts';
 
 const State = z.object({
@@ -24,28 +24,17 @@ export class ProcessSwitch {
 
   /** Stopped as long as nobody has started it. @throws RolloutError StoreFailed, StoreCorrupt */
   async state(): Promise<State> {
+    const text = await readIfThere(this.#file);
+    if (text === undefined) return { running: false, policyVersion: 0 };
     try {
-      return State.parse(JSON.parse(await readFile(this.#file, 'utf8')));
+      return State.parse(JSON.parse(text));
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return { running: false, policyVersion: 0 };
-      const type =
-        error instanceof SyntaxError || error instanceof z.ZodError ? 'StoreCorrupt' : 'StoreFailed';
-      throw new RolloutError(type, `${this.#file}: ${messageOf(error)}`, { cause: error });
+      throw new RolloutError('StoreCorrupt', `${this.#file}: ${messageOf(error)}`, { cause: error });
     }
   }
 
   /** @throws RolloutError StoreFailed, StoreCorrupt */
   async change(change: Partial<State>): Promise<void> {
-    const state = { ...(await this.state()), ...change };
-    const draft = `${this.#file}.${process.pid}.draft`;
-    try {
-      await mkdir(path.dirname(this.#file), { recursive: true });
-      await writeFile(draft, JSON.stringify(state), { mode: 0o600 });
-      await rename(draft, this.#file);
-    } catch (error) {
-      throw new RolloutError('StoreFailed', `cannot write ${this.#file}: ${messageOf(error)}`, {
-        cause: error,
-      });
-    }
+    await writeWhole(this.#file, JSON.stringify({ ...(await this.state()), ...change }));
   }
 }

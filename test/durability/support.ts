@@ -31,6 +31,8 @@ import { decode, letterPolicy } from '../support/letters.ts';
 import { startTestServer } from '../support/temporal.ts';
 import { workflowBundle } from '../support/workflows.ts';
 
+export { until } from '../support/until.ts';
+
 /** Turns of every rollout here: each but the last calls the shell once. */
 export const TURNS = 4;
 /** What the policy says, and what the tool answers: a call that ran twice would count on. */
@@ -186,13 +188,4 @@ export function counting(rolloutId: string) {
     heartbeatTimeoutSeconds: 2,
     attempts: { rollout: 3, stage: 10 },
   };
-}
-
-/** Resolves when `condition` holds. A loaded machine may take its time. */
-export async function until(condition: () => boolean | Promise<boolean>, what: string): Promise<void> {
-  const giveUpAt = performance.now() + 90_000;
-  while (!(await condition())) {
-    if (performance.now() > giveUpAt) throw new Error(`waited in vain: ${what}`);
-    await new Promise((resolve) => setTimeout(resolve, 20));
-  }
 }

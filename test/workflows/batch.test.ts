@@ -23,8 +23,9 @@ import {
 import { BatchRules, GroupRules } from '../../contracts/group-rules.ts';
 import { WORKFLOW_QUEUE } from '../../contracts/queues.ts';
 import { RolloutRequest } from '../../contracts/request.ts';
+import { until } from '../support/until.ts';
 import { workflowBundle } from '../support/workflows.ts';
-import { keepHistory } from './kept.ts';
+import { gate, keepHistory } from './kept.ts';
 import { fail, report, untilCancelled, usual } from './scripted.ts';
 import { scriptedService } from './scripted-service.ts';
 
@@ -131,7 +132,7 @@ test('a group that is cancelled ends its rollouts; one at its deadline is judged
     template,
   });
   const begun = async () => (await cancelled.query<GroupStatus>('groupStatus')).open;
-  while ((await begun()) === 0) await new Promise((resolve) => setTimeout(resolve, 50));
+  await until(async () => (await begun()) > 0, 'it has begun');
   await cancelled.signal('cancel', { reason: 'superseded' });
   const { verdict } = (await cancelled.result()) as GroupResult;
   assert.equal(verdict, 'cancelled');
@@ -150,22 +151,19 @@ test('a group that is cancelled ends its rollouts; one at its deadline is judged
 test('a batch drops groups with equal rewards, begins others, and takes its own in the order of the starts', async () => {
   gradeAsTasksSay();
   const { run } = service.workers.script;
-  let letFirstGo!: () => void;
-  const first = new Promise<void>((resolve) => {
-    letFirstGo = resolve;
-  });
+  const first = gate();
   service.workers.script.run = async (input) => {
-    if (input.request.rolloutId === 'b1:0.0.0') await first;
+    if (input.request.rolloutId === 'b1:0.0.0') await first.passed;
     return run(input);
   };
   const set = await tasks([0, 1], [0, 0], [1, 1], [1, 0], [0, 1], [0, 1]);
   const rules = BatchRules.parse({ groups: 2, oversampling: 1.5 });
   const batch = await startBatch('b1', { sources: [source(set)], rules });
   const isThere = async (groupId: string) => (await groups.getGroup(groupId)) !== undefined;
-  while (!(await isThere('b1:0.3'))) await new Promise((resolve) => setTimeout(resolve, 50));
+  await until(() => isThere('b1:0.3'), 'the fourth has ended');
   const status = await batch.query<BatchStatus>('batchStatus');
   assert.deepEqual(status.admitted, [], 'the first is open, whatever has ended since');
-  letFirstGo();
+  first.open();
   const result = await batch.result();
   assert.equal(result.end, 'full');
   assert.deepEqual(result.groups, ['b1:0.0', 'b1:0.3']);
@@ -230,12 +228,9 @@ test('the command line shows a batch, cancels one, and says where there is none'
 test('what a full batch leaves over goes to the next, once, open groups too', async () => {
   gradeAsTasksSay();
   const { run } = service.workers.script;
-  let goOn!: () => void;
-  const held = new Promise<void>((resolve) => {
-    goOn = resolve;
-  });
+  const held = gate();
   service.workers.script.run = async (input) => {
-    if (input.request.groupId === 'b3:0.2') await held;
+    if (input.request.groupId === 'b3:0.2') await held.passed;
     return run(input);
   };
   const set = await tasks([0, 1], [0, 1], [0, 1]);
@@ -245,13 +240,13 @@ test('what a full batch leaves over goes to the next, once, open groups too', as
   const next = BatchRules.parse({ groups: 2, carryFrom: 'b3' });
   const second = await startBatch('b4', { sources: [source(await tasks([0, 0]))], rules: next });
   const taken = async () => (await second.query<BatchStatus>('batchStatus')).counts.carried;
-  while ((await taken()) < 2) await new Promise((resolve) => setTimeout(resolve, 50));
+  await until(async () => (await taken()) === 2, 'the surplus is taken');
   const third = await startBatch('b5', {
     sources: [source(await tasks([0, 1]))],
     rules: { ...next, groups: 1 },
   });
   assert.deepEqual((await third.result()).groups, ['b5:0.0'], 'nothing is left for a third');
-  goOn();
+  held.open();
   assert.deepEqual((await second.result()).groups, ['b3:0.1', 'b3:0.2']);
 });
 
@@ -265,7 +260,7 @@ test('a batch that is cancelled ends its groups and their rollouts', async () =>
     for await (const _ of client.list({ batchId: 'b6', stage: 'run' })) return true;
     return false;
   };
-  while (!(await runs())) await new Promise((resolve) => setTimeout(resolve, 50));
+  await until(runs, 'an agent works');
   await batch.signal('cancel', { reason: 'user' });
   const result = await batch.result();
   assert.equal(result.end, 'cancelled');
@@ -276,12 +271,9 @@ test('a batch that is cancelled ends its groups and their rollouts', async () =>
 test('a batch goes on in a new history with its groups open, and through the death of its workers', async () => {
   gradeAsTasksSay();
   const { run } = service.workers.script;
-  let goOn!: () => void;
-  const held = new Promise<void>((resolve) => {
-    goOn = resolve;
-  });
+  const held = gate();
   service.workers.script.run = async (input) => {
-    if (Number(/\.(\d+)$/.exec(input.request.groupId ?? '')?.[1]) >= 6) await held;
+    if (Number(/\.(\d+)$/.exec(input.request.groupId ?? '')?.[1]) >= 6) await held.passed;
     return run(input);
   };
   const equal = Array.from({ length: 6 }, () => [1, 1]);
@@ -290,11 +282,10 @@ test('a batch goes on in a new history with its groups open, and through the dea
   const batch = await startBatch('b7', { sources: [source(set)], rules });
   const { temporal } = service.client;
   const latest = temporal.workflow.getHandle<(input: BatchInput) => Promise<BatchResult>>(batch.workflowId);
-  while ((await latest.query<BatchStatus>('batchStatus')).counts.dropped.allOne !== 6) {
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
+  const dropped = async () => (await latest.query<BatchStatus>('batchStatus')).counts.dropped.allOne;
+  await until(async () => (await dropped()) === 6, 'six are dropped');
   await service.workers.restartWorkflows();
-  goOn();
+  held.open();
   assert.deepEqual((await latest.result()).groups, ['b7:0.6', 'b7:0.7', 'b7:0.8', 'b7:0.9']);
   assert.notEqual((await latest.describe()).runId, batch.firstExecutionRunId, 'in another history');
 });
