@@ -9,6 +9,7 @@ import { loadConfig } from '../../config/load.ts';
 import { CANCEL_MANY_UPDATE, ROLLOUT_WORKFLOW } from '../../contracts/signals.ts';
 import { CANCEL_SWEEPER, type SweepReport } from '../../contracts/sweep.ts';
 import { registerSchedules } from '../../temporal-config/schedules.ts';
+import { until } from '../support/until.ts';
 import { gate, keepHistory } from './kept.ts';
 import { placement, report, untilCancelled } from './scripted.ts';
 import { scriptedService } from './scripted-service.ts';
@@ -115,14 +116,17 @@ test('a policy version also selects those whose workspaces the store keeps, and 
     await service.client.start({ ...input(id, 'batch-5'), pausedSandboxSeconds: 1 });
   }
   for (const id of ['shelved-old', 'shelved-new']) {
+    // A pause before that gives init up: there would be no workspace to keep.
+    await until(async () => (await service.client.status(id)).stage === 'run', 'the agent works');
     await service.client.pause(id);
-    while ((await service.client.status(id)).host !== null);
+    await until(async () => (await service.client.status(id)).host === null, 'its workspace is kept');
   }
   const ended = service.client.result('shelved-old');
-  let signalled = 0; // visibility may take a moment
-  while (signalled === 0) {
+  let signalled = 0;
+  await until(async () => {
     signalled = (await service.client.cancelMany({ belowVersion: 5 }, 'stale')).signalled;
-  }
+    return signalled > 0;
+  }, 'visibility has it');
   assert.equal(signalled, 1);
   assert.equal((await ended).cancel?.reason, 'stale');
   for (const id of ['shelved-new', 'working']) {
