@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 // Runs type check, lint and tests. `npm test` runs all; `npm test -- setup client` runs the tests of those
-// folders of test/ only, without the checks. What begins with a hyphen goes to Node's test runner.
+// folders of test/ only, without the checks; `npm run test:long` runs the files named *.long.test.ts instead, which
+// take minutes each. What begins with a hyphen goes to Node's test runner.
 import { spawn } from 'node:child_process';
 import { readdirSync } from 'node:fs';
 import os from 'node:os';
@@ -17,13 +18,14 @@ const CHECKS = [
   { name: 'lint', command: ['node_modules/.bin/biome', 'ci', '--colors=off', '.'] },
 ];
 
-/** Test files below a folder, sorted: Node 20's runner knows no patterns. */
-function findTests(folder) {
+/** Test files below a folder, the long ones or the others, sorted: Node 20's runner knows no patterns. */
+function findTests(folder, long) {
   return readdirSync(folder, { withFileTypes: true })
     .flatMap((entry) => {
       const file = path.join(folder, entry.name);
-      if (entry.isDirectory()) return DATA.has(entry.name) ? [] : findTests(file);
-      return /\.test\.(ts|mjs)$/.test(entry.name) ? [path.relative(root, file)] : [];
+      if (entry.isDirectory()) return DATA.has(entry.name) ? [] : findTests(file, long);
+      if (!/\.test\.(ts|mjs)$/.test(entry.name)) return [];
+      return /\.long\.test\./.test(entry.name) === long ? [path.relative(root, file)] : [];
     })
     .sort();
 }
@@ -56,7 +58,9 @@ function passes([file, ...args], { quiet }) {
   });
 }
 
-async function main(args) {
+async function main([first, ...rest]) {
+  const long = first === '--long';
+  const args = long || first === undefined ? rest : [first, ...rest];
   const flags = args.filter((arg) => arg.startsWith('-'));
   const wanted = args.filter((arg) => !arg.startsWith('-'));
   const unknown = wanted.filter((name) => !areas().includes(name));
@@ -66,23 +70,23 @@ async function main(args) {
   }
 
   const failed = [];
-  for (const { name, command } of wanted.length > 0 ? [] : CHECKS) {
+  for (const { name, command } of wanted.length > 0 || long ? [] : CHECKS) {
     const passed = await passes(command, { quiet: true });
     console.log(`${passed ? '✔' : '✖'} ${name} (${command.map((part) => path.basename(part)).join(' ')})`);
     if (!passed) failed.push(name);
   }
 
-  const files =
-    wanted.length > 0
-      ? wanted.flatMap((name) => findTests(path.join(testFolder, name)))
-      : findTests(testFolder);
+  const folders = wanted.length > 0 ? wanted.map((name) => path.join(testFolder, name)) : [testFolder];
+  const files = folders.flatMap((folder) => findTests(folder, long));
   if (files.length === 0) {
     console.error('no test files found');
     return 2;
   }
   // The runner leaves one processor free by default; these tests wait more than they compute.
   const concurrency = `--test-concurrency=${Math.max(2, os.availableParallelism())}`;
-  const runner = ['--import', 'tsx', '--test', '--test-reporter=spec', concurrency];
+  // A file that hangs fails instead of holding up all the others for ever.
+  const timeout = `--test-timeout=${15 * 60_000}`;
+  const runner = ['--import', 'tsx', '--test', '--test-reporter=spec', concurrency, timeout];
   const node = [process.execPath, ...runner, ...flags];
   const passed = await passes([...node, ...files], { quiet: false });
   // Not on standard output, whose last lines are the runner's summary.

@@ -39,6 +39,16 @@ test('named folders run alone, without the checks', async (t) => {
   assert.match(stdout, /ℹ tests 1\n/);
 });
 
+test('files that say they are long run only when they are asked for', async (t) => {
+  const root = checkout(t, { lint: 'exit 1' });
+  const body = `import test from 'node:test'; test('minutes', () => {});\n`;
+  writeFileSync(path.join(root, 'test', 'one', 'b.long.test.ts'), body);
+  const long = await runTests(root, '--long');
+  assert.match(long.stdout, /^✔ minutes /);
+  assert.match(long.stdout, /ℹ tests 1\n/);
+  assert.doesNotMatch((await runTests(root, 'one')).stdout, /minutes/);
+});
+
 test('a failed check is shown and named, the tests run all the same', async (t) => {
   const root = checkout(t, { lint: 'echo "x.ts:1:1 bad style"; exit 1' });
   await assert.rejects(runTests(root), (error) => {
