@@ -5,6 +5,7 @@ import { type SandboxInfo, SandboxSpec } from '../contracts/sandbox.ts';
 import type { InitActivities, InitInput, Placement, Shelf } from '../contracts/stages.ts';
 import { atEdge } from './errors.ts';
 import { callHandler } from './handlers/call.ts';
+import { checkedDeadlines } from './handlers/checked.ts';
 import type { HandlerRegistry } from './handlers/registry.ts';
 import { withHeartbeat } from './heartbeat.ts';
 import { bindSandbox } from './sandbox/bound.ts';
@@ -38,6 +39,7 @@ export function makeInitActivities({ handlers, sandboxes, host, store }: InitDep
     const key = { rolloutId: request.rolloutId, workflowRunId, attempt };
     const bounds = { signal, seconds: request.deadlines.initSeconds, late: 'StageDeadline' } as const;
     const { handler, data } = await callHandler('check', bounds, () => handlers.admit(request.task, signal));
+    const deadlines = handler.deadlines && checkedDeadlines(handler.deadlines(data));
     const sandbox = await sandboxes.create(
       {
         ...key,
@@ -67,6 +69,7 @@ export function makeInitActivities({ handlers, sandboxes, host, store }: InitDep
       backend: sandbox.backend,
       runQueue: runQueue(sandbox.host),
       controlQueue: controlQueue(sandbox.host),
+      ...(deadlines && { deadlines }),
       ms: Date.now() - started,
     };
   }

@@ -48,7 +48,12 @@ export async function benchGraders({ n: wanted, say }: BenchOptions): Promise<Be
   let grades = 0;
   const grade = async ({ handler, data, response }: { handler: string; data: object; response: string }) => {
     const started = performance.now();
-    const options = { registry, sandboxes: host.client, id: `bench-${++grades}`, seconds: SECONDS };
+    const options = {
+      registry,
+      sandboxes: host.client,
+      id: `bench-${++grades}`,
+      deadlines: { evaluateSeconds: SECONDS },
+    };
     const task = { handler, id: 'bench', data: { ...data } };
     const { total } = await gradeRecorded(task, response, {
       ...options,

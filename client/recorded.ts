@@ -2,6 +2,7 @@ import { grade } from '../activities/grading/grade.ts';
 import type { HandlerRegistry } from '../activities/handlers/registry.ts';
 import { recordedOutcome } from '../activities/handlers/reward-of.ts';
 import type { SandboxClient } from '../activities/sandbox/client.ts';
+import { type HandlerDeadlines, settledDeadlines } from '../contracts/deadlines.ts';
 import type { Task } from '../contracts/task.ts';
 import type { Reward } from '../contracts/trajectory.ts';
 
@@ -11,7 +12,8 @@ export interface RecordedOptions {
   readonly sandboxes: () => Promise<SandboxClient>;
   /** Names this grade; letters, digits and `._:-`. */
   readonly id: string;
-  readonly seconds: number;
+  /** What is absent is as the handler asks. */
+  readonly deadlines?: HandlerDeadlines;
   readonly signal: AbortSignal;
 }
 
@@ -20,8 +22,9 @@ export interface RecordedOptions {
  * @throws RolloutError with the type of what failed
  */
 export async function gradeRecorded(task: Task, response: string, options: RecordedOptions): Promise<Reward> {
-  const { registry, sandboxes, id, seconds, signal } = options;
+  const { registry, sandboxes, id, deadlines, signal } = options;
   const { handler, data } = registry.open(task);
+  const { evaluateSeconds: seconds } = settledDeadlines(deadlines ?? {}, handler.deadlines?.(data));
   return grade({
     ...(await recordedOutcome(handler, data, response)),
     ...{ handler, data, sandboxes, seconds, signal, python: registry.python },

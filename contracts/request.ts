@@ -54,13 +54,19 @@ const MOST_SECONDS = 2_000_000;
 const LEAST_SECONDS = 0.001;
 const DeadlineSeconds = z.number().min(LEAST_SECONDS).max(MOST_SECONDS);
 
-/** Finite by default, in seconds. `run` counts active time: no queue, no pause, no lost worker. */
+/**
+ * Finite by default, in seconds. `run` counts active time: no queue, no pause, no lost worker. What is absent is settled
+ * with the handler's word for it (contracts/deadlines.ts).
+ */
 export const Deadlines = z.object({
   initSeconds: DeadlineSeconds.default(300).describe('Seconds that init may take.'),
-  runSeconds: DeadlineSeconds.default(600).describe(
-    'Seconds that the agent may work, pauses not counted; then it is stopped, and what exists is graded.',
+  runSeconds: DeadlineSeconds.optional().describe(
+    'Seconds that the agent may work, pauses not counted; then it is stopped, and what exists is graded. Not set: ' +
+      'what the handler asks for, else 600.',
   ),
-  evaluateSeconds: DeadlineSeconds.default(60).describe('Seconds that grading may take.'),
+  evaluateSeconds: DeadlineSeconds.optional().describe(
+    'Seconds that grading may take. Not set: what the handler asks for, else 60.',
+  ),
   queueSeconds: DeadlineSeconds.default(86_400).describe(
     'Seconds that init and evaluate may wait in their queue before the rollout fails.',
   ),

@@ -1,3 +1,4 @@
+import type { HandlerDeadlines, SettledRequest } from './deadlines.ts';
 import type { LedgerEnd } from './ledger.ts';
 import type { CancelReason, RolloutRequest } from './request.ts';
 import type { RolloutResult } from './result.ts';
@@ -37,6 +38,8 @@ export interface Placement {
   readonly backend: SandboxKind;
   readonly runQueue: string;
   readonly controlQueue: string;
+  /** What the handler asks for; absent of one that asks for nothing. */
+  readonly deadlines?: HandlerDeadlines;
   readonly ms: number;
 }
 
@@ -45,6 +48,7 @@ export const MOST_WAITING_SECONDS = 600;
 
 /** What run is given. */
 export interface RunInput extends AttemptInput {
+  readonly request: SettledRequest;
   readonly placement: Placement;
   /** Counts the attempt's entries into the run stage from 1: a pause or a lost worker makes another. */
   readonly entry?: number;
@@ -84,6 +88,7 @@ export interface RunPosition {
 
 /** What evaluate is given. */
 export interface EvaluateInput extends AttemptInput {
+  readonly request: SettledRequest;
   readonly placement: Placement;
   readonly report: RunReport;
   /** Everything of the terminal record that the workflow knows. */

@@ -12,7 +12,7 @@ export function requestProblem(payload: unknown): string | null {
   const { handler, id } = recordOf(request.task);
   if (typeof handler !== 'string' || typeof id !== 'string') return 'task: expected handler and id';
   const numbers = {
-    deadlines: ['initSeconds', 'runSeconds', 'evaluateSeconds', 'queueSeconds'],
+    deadlines: ['initSeconds', 'queueSeconds'],
     attempts: ['rollout', 'stage'],
     limits: ['maxTurns', 'toolTimeoutSeconds'],
     sampling: ['temperature', 'maxTokensPerTurn'],
@@ -22,6 +22,10 @@ export function requestProblem(payload: unknown): string | null {
       const value = recordOf(request[part])[name];
       if (typeof value !== 'number' || !(value >= 0)) return `${part}.${name}: expected a number`;
     }
+  }
+  for (const name of ['runSeconds', 'evaluateSeconds']) {
+    const { [name]: value = 0 } = recordOf(request.deadlines);
+    if (typeof value !== 'number' || !(value >= 0)) return `deadlines.${name}: expected a number, or nothing`;
   }
   return null;
 }

@@ -11,6 +11,7 @@ import {
   upsertSearchAttributes,
   workflowInfo,
 } from '@temporalio/workflow';
+import { type SettledRequest, settledDeadlines } from '../contracts/deadlines.ts';
 import { type FailureType, helpsInNewAttempt, helpsInStage, type Stage } from '../contracts/failures.ts';
 import { endOf, ROLLOUT_ENDED_SIGNAL } from '../contracts/group.ts';
 import type { CancelReason, RolloutRequest } from '../contracts/request.ts';
@@ -87,9 +88,11 @@ class Rollout implements Known, Steered {
   }
 
   private async oneAttempt(): Promise<RolloutResult> {
-    const { request, attempt, retried, startedAt } = this;
+    const { attempt, retried, startedAt } = this;
     this.sandbox = this.run = this.report = undefined;
     const placement = await this.tryStage(() => this.place());
+    const deadlines = settledDeadlines(this.request.deadlines, placement.deadlines);
+    const request: SettledRequest = { ...this.request, deadlines };
     const sandbox = new HeldSandbox({ request, attempt }, placement);
     this.sandbox = sandbox;
 

@@ -7,6 +7,7 @@ import {
   sleep,
   TimeoutFailure,
 } from '@temporalio/workflow';
+import type { SettledRequest } from '../contracts/deadlines.ts';
 import type { AbortReason } from '../contracts/sandbox.ts';
 import type { StageStartedSignal, StageWaitsSignal } from '../contracts/signals.ts';
 import type { AttemptInput, Placement, RunPosition, RunReport } from '../contracts/stages.ts';
@@ -21,7 +22,7 @@ export class RunEntries {
   /** Where the agent was last seen. */
   position: RunPosition = { turn: 0, tokens: 0, ms: 0 };
   readonly timer: PausableTimer;
-  private readonly input: AttemptInput;
+  private readonly input: AttemptInput & { readonly request: SettledRequest };
   private readonly sandbox: { readonly placement: Placement };
   private entry = 0;
   private open = false;
@@ -33,7 +34,7 @@ export class RunEntries {
   private countedMs = 0;
   private lastWorkerDied = false;
 
-  constructor(input: AttemptInput, sandbox: { readonly placement: Placement }) {
+  constructor(input: RunEntries['input'], sandbox: { readonly placement: Placement }) {
     this.input = input;
     this.sandbox = sandbox;
     const budgetMs = input.request.deadlines.runSeconds * 1000;

@@ -1,4 +1,5 @@
 import { ActivityCancellationType, type ActivityOptions, proxyActivities } from '@temporalio/workflow';
+import type { SettledRequest } from '../contracts/deadlines.ts';
 import { evalQueue, initQueue, RECORDS_QUEUE } from '../contracts/queues.ts';
 import type { RolloutRequest } from '../contracts/request.ts';
 import {
@@ -57,7 +58,7 @@ export function runStage(
 }
 
 /** Evaluate takes what it needs from the store, on any machine. */
-export function evaluateStage(request: RolloutRequest, summary: string): EvaluateActivities {
+export function evaluateStage(request: SettledRequest, summary: string): EvaluateActivities {
   return proxyActivities<EvaluateActivities>({
     ...stageOptions(request),
     taskQueue: evalQueue(),

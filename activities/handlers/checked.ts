@@ -1,5 +1,7 @@
 import { z } from 'zod';
+import type { HandlerDeadlines } from '../../contracts/deadlines.ts';
 import { messageOf, RolloutError } from '../../contracts/failures.ts';
+import { Deadlines } from '../../contracts/request.ts';
 import { ChatMessage, Reward } from '../../contracts/trajectory.ts';
 
 /** An outcome travels with every trajectory: a few kilobytes, and files elsewhere. */
@@ -11,6 +13,15 @@ const LONGEST_ANSWER = 60_000;
 /** The outcome of a handler that takes none: what the agent said last. What a policy says is never too long for it. */
 export function usualOutcome(answer: string | null): Record<string, unknown> {
   return { answer: answer === null ? null : answer.slice(-LONGEST_ANSWER) };
+}
+
+const AskedDeadlines = Deadlines.pick({ runSeconds: true, evaluateSeconds: true }).strict();
+
+/** The deadlines that a handler asks for. @throws RolloutError HandlerFailed that names what is none */
+export function checkedDeadlines(asked: unknown): HandlerDeadlines {
+  const parsed = AskedDeadlines.safeParse(asked);
+  if (!parsed.success) throw new RolloutError('HandlerFailed', `deadlines: ${z.prettifyError(parsed.error)}`);
+  return parsed.data;
 }
 
 /** The opening messages; a model can't be asked about nothing. */

@@ -1,4 +1,5 @@
 import type { z } from 'zod';
+import type { HandlerDeadlines } from '../../contracts/deadlines.ts';
 import type { SandboxSpec } from '../../contracts/sandbox.ts';
 import type { ChatMessage, Reward } from '../../contracts/trajectory.ts';
 import type { PythonPrograms } from '../grading/python-pools.ts';
@@ -111,6 +112,8 @@ export interface AgentHandler<T = unknown> {
   check?(context: CheckContext<T>): Promise<void>;
   /** What the sandbox must offer; null if nothing is to run in one. Default: the stock sandbox. */
   sandbox?(task: T): Partial<SandboxSpec> | null;
+  /** Seconds that its stages need, where the usual 600 and 60 are not enough; a request or the configuration may say others. */
+  deadlines?(task: T): HandlerDeadlines;
   /** Tools the agent may call. */
   tools?(task: T): (Tool | ToolServer)[];
   /** The opening messages; never the gold answer. */

@@ -4,7 +4,7 @@ import { type BoundSandbox, bindSandbox } from './bound.ts';
 import type { SandboxClient } from './client.ts';
 
 /** Sandboxes of one grader at once. */
-const LANES = 4;
+export const LANES = 4;
 
 /** Fresh sandboxes for one grader: made when it asks, gone when it is done. */
 export class GraderSandboxes {

@@ -39,7 +39,13 @@ async function check(title: string, cases: readonly Case[]): Promise<boolean> {
       const task = { handler: one.handler, id: 'check', data: { ...one.data } };
       const id = `check-${++grades}`;
       const signal = new AbortController().signal;
-      const options = { registry, sandboxes: host.client, id, seconds: SECONDS, signal };
+      const options = {
+        registry,
+        sandboxes: host.client,
+        id,
+        deadlines: { evaluateSeconds: SECONDS },
+        signal,
+      };
       const said = await gradeRecorded(task, one.response, options).then(({ total }) => total, String);
       if (said !== one.reward) wrong.push(`${one.what}: ${said} instead of ${one.reward}`);
     }

@@ -67,7 +67,7 @@ export async function gradeCommand(config: Config, options: GradeOptions, output
       if (!task) throw new RolloutError('InvalidRequest', `no task has the id "${read.data.task_id}"`);
       const reward = await gradeRecorded(task, read.data.response, {
         ...{ registry, sandboxes: host.client, signal: stop.signal, id: `grade-${row.line}` },
-        seconds: config.rollout.deadlines.evaluateSeconds,
+        deadlines: config.rollout.deadlines,
       });
       return { task_id, line: row.line, reward: reward.total, parts: reward.parts };
     } catch (error) {

@@ -17,14 +17,14 @@ import { makeRunActivities } from '../../activities/run.ts';
 import { readTrajectory, TrajectoryStore } from '../../activities/trajectory/store.ts';
 import { loadTools } from '../../config/tools.ts';
 import { recordIdentity, recordTimings } from '../../contracts/record.ts';
-import { RolloutRequest } from '../../contracts/request.ts';
 import type { ConcludeInput, Placement, RunReport, Shelf } from '../../contracts/stages.ts';
 import type { Task } from '../../contracts/task.ts';
 import { startHost } from '../sandbox/support.ts';
 import { decode, letterPolicy } from '../support/letters.ts';
 import { viewOf } from '../support/pool.ts';
+import { settledRequest } from '../support/settled.ts';
 
-const request = RolloutRequest.parse({
+const request = settledRequest({
   rolloutId: 'stages:1',
   task: { handler: 'write', id: 'one', data: { content: 'hello' } },
 });

@@ -14,11 +14,12 @@ import { makeRunActivities, type PolicySource } from '../../activities/run.ts';
 import { assembleTrajectories } from '../../activities/trajectory/assemble.ts';
 import { TrajectoryStore } from '../../activities/trajectory/store.ts';
 import { loadTools } from '../../config/tools.ts';
-import { type Limits, RolloutRequest, type Sampling } from '../../contracts/request.ts';
+import type { Limits, Sampling } from '../../contracts/request.ts';
 import type { AbortReason, SandboxBackendName } from '../../contracts/sandbox.ts';
 import type { Placement, RunReport } from '../../contracts/stages.ts';
 import type { Trajectory } from '../../contracts/trajectory.ts';
 import { startHost } from '../sandbox/support.ts';
+import { settledRequest } from '../support/settled.ts';
 
 /** How a program asks, in Python with nothing but its standard library. Gives status and body. */
 export const ASK = `
@@ -85,7 +86,7 @@ export async function stages(t: TestContext, options: StageOptions) {
   const store = new TrajectoryStore(path.join(stateDir, 'store'));
   const { rolloutId = 'program:1', limits, sampling } = options;
   const task = { handler: handler.name, id: 'one', data: handler.example };
-  const request = RolloutRequest.parse({ rolloutId, task, limits, sampling });
+  const request = settledRequest({ rolloutId, task, limits, sampling });
   const env = new MockActivityEnvironment({
     heartbeatTimeoutMs: 30_000,
     workflowExecution: { workflowId: rolloutId, runId: RUN_ID },

@@ -21,7 +21,7 @@ export async function startGrader(t: Pick<TestContext, 'after'>) {
         registry,
         sandboxes: async () => client,
         id: `grade-${++grades}`,
-        seconds: 120,
+        deadlines: { evaluateSeconds: 120 },
         signal: new AbortController().signal,
       }),
   };

@@ -3,9 +3,11 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
+import { checkedDeadlines } from '../../activities/handlers/checked.ts';
 import { math } from '../../activities/handlers/math/math.ts';
 import { parsePrompt } from '../../activities/handlers/prompt-file.ts';
-import { loadHandlers } from '../../activities/handlers/registry.ts';
+import { HandlerRegistry, loadHandlers } from '../../activities/handlers/registry.ts';
+import { swe } from '../../activities/handlers/swe/swe.ts';
 import { loadTools, PROJECT_ROOT } from '../../config/tools.ts';
 
 const python = () => loadTools().python;
@@ -37,6 +39,27 @@ test('every example of a handler is a task of it', async () => {
   const registry = await loadHandlers(examples, { folder: PROJECT_ROOT, python });
   for (const { name, example } of registry.list()) {
     registry.open({ handler: name, id: 'example', data: example });
+  }
+});
+
+test('a handler asks for the time that its tasks take', () => {
+  const asks = (handler: string, data: object) => {
+    const opened = new HandlerRegistry().open({ handler, id: 'a', data: data as Record<string, unknown> });
+    return checkedDeadlines(opened.handler.deadlines?.(opened.data) ?? {});
+  };
+  const tests = (count: number) => ({
+    question: 'Q',
+    input_output: JSON.stringify({ inputs: Array(count).fill('1'), outputs: Array(count).fill('1') }),
+    time_limit: '1 second',
+  });
+  // Four at a time, each four seconds of Python's processor time: 26 s on the clock.
+  assert.deepEqual(asks('code', tests(1)), { evaluateSeconds: 240 + 26 });
+  assert.deepEqual(asks('code', tests(9)), { evaluateSeconds: 240 + 3 * 26 });
+  assert.deepEqual(asks('stem', { question: 'q', answer: 'a' }), {});
+  assert.deepEqual(asks('stem', { question: 'q', answer: 'a', rubric: 'r' }), { evaluateSeconds: 300 });
+  assert.deepEqual(asks('swe', swe.example), { runSeconds: 1800, evaluateSeconds: 1800 });
+  for (const wrong of [{ evaluateSeconds: 0 }, { evaluateSeconds: '60' }, { initSeconds: 5 }]) {
+    assert.throws(() => checkedDeadlines(wrong), { type: 'HandlerFailed', message: /^deadlines: / });
   }
 });
 

@@ -10,9 +10,9 @@ import { makeInitActivities } from '../../activities/init.ts';
 import { makeRunActivities } from '../../activities/run.ts';
 import { readTrajectory, TrajectoryStore } from '../../activities/trajectory/store.ts';
 import { loadTools } from '../../config/tools.ts';
-import { RolloutRequest } from '../../contracts/request.ts';
 import type { RunReport } from '../../contracts/stages.ts';
 import { letterPolicy } from '../support/letters.ts';
+import { settledRequest } from '../support/settled.ts';
 import { startGrader } from './grader.ts';
 import { sweTask } from './swe-repository.ts';
 
@@ -31,7 +31,7 @@ async function rollOut(t: TestContext, handler: string, data: Record<string, unk
   t.after(() => rm(folder, { recursive: true }));
   const store = new TrajectoryStore(folder);
   const policies = { open: async () => ({ ...letterPolicy({ replies }), close: () => {} }) };
-  const request = RolloutRequest.parse({
+  const request = settledRequest({
     rolloutId: `${handler}:1`,
     task: { handler, id: 'one', data },
     sampling: { maxTokensPerTurn: 2000 },

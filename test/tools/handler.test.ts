@@ -10,9 +10,9 @@ import { makeInitActivities } from '../../activities/init.ts';
 import { makeRunActivities } from '../../activities/run.ts';
 import { TrajectoryStore } from '../../activities/trajectory/store.ts';
 import { loadTools } from '../../config/tools.ts';
-import { RolloutRequest } from '../../contracts/request.ts';
 import { startHost } from '../sandbox/support.ts';
 import { letterPolicy } from '../support/letters.ts';
+import { settledRequest } from '../support/settled.ts';
 
 const fence = (language: string, content: string) => `\`\`\`${language}\n${content}\n\`\`\``;
 const edit = (args: object) => fence('editor', JSON.stringify(args));
@@ -47,7 +47,7 @@ test('a handler gives all tools to its agent, and what they need to its sandbox'
   const handlers = new HandlerRegistry([handler as never]);
   const store = new TrajectoryStore(path.join(stateDir, 'store'));
   const policies = { open: async () => ({ ...letterPolicy({ replies }), close: () => {} }) };
-  const request = RolloutRequest.parse({
+  const request = settledRequest({
     rolloutId: 'tools:1',
     task: { handler: 'tools', id: 'one', data: {} },
   });

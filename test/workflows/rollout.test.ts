@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { Context } from '@temporalio/activity';
 import { WorkflowFailedError } from '@temporalio/client';
 import { SEARCH_ATTRIBUTES } from '../../contracts/search-attributes.ts';
 import { keepHistory } from './kept.ts';
@@ -128,6 +129,25 @@ test('a stage that outlives its deadline is named', async () => {
   const result = await service.client.execute({ ...input('deadline'), deadlines: { initSeconds: 1 } });
   assert.equal(result.failure?.type, 'StageDeadline');
   assert.equal(result.failure?.stage, 'init');
+});
+
+test('a deadline that the request leaves out is what the handler asks for, else the usual', async () => {
+  const seen: unknown[] = [];
+  service.workers.script.init = async () => ({ ...placement, deadlines: { evaluateSeconds: 900 } });
+  service.workers.script.evaluate = (given) => {
+    const { runSeconds, evaluateSeconds } = given.request.deadlines;
+    seen.push([runSeconds, evaluateSeconds, Context.current().info.startToCloseTimeoutMs]);
+    return usual.evaluate(given);
+  };
+  await service.client.execute(input('asks'));
+  await service.client.execute({ ...input('asked'), deadlines: { runSeconds: 7, evaluateSeconds: 8 } });
+  service.workers.script.init = usual.init;
+  await service.client.execute(input('silent'));
+  assert.deepEqual(seen, [
+    [600, 900, 900_000],
+    [7, 8, 8_000],
+    [600, 60, 60_000],
+  ]);
 });
 
 test('cancel during run reaches the host at once and returns a receipt', async () => {

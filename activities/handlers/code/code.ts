@@ -1,9 +1,12 @@
+import { LANES } from '../../sandbox/for-grader.ts';
 import { bash } from '../../tools/bash.ts';
 import { finish } from '../../tools/finish.ts';
 import { type AgentHandler, defineHandler } from '../handler.ts';
 import { loadPrompt } from '../prompt-file.ts';
 import { judgeFunctions } from './functions.ts';
 import { CodeTask, problemOf } from './layouts.ts';
+import { limitsOf } from './limits.ts';
+import type { Problem } from './problem.ts';
 import { judgeProgram } from './stdio.ts';
 import { Submission, submissionIn } from './submission.ts';
 import { rewardOf } from './verdict.ts';
@@ -13,6 +16,9 @@ const EXAMPLE = {
   input_output: '{"inputs": ["1 2\\n"], "outputs": ["3\\n"]}',
 };
 
+/** Of a grade: to wait for sandboxes, to compile, and for what runs the tests of functions. */
+const OTHERWISE_SECONDS = 240;
+const MOST_SECONDS = 86_400;
 /** Characters of a program: judges take 64 kB. */
 const MOST_CODE = 65_536;
 
@@ -23,6 +29,7 @@ function codeHandler(name: string, by: 'pass' | 'fraction', reward: string): Age
     schema: CodeTask,
     example: EXAMPLE,
 
+    deadlines: (task) => ({ evaluateSeconds: secondsToJudge(problemOf(task)) }),
     tools: () => [bash, finish],
 
     prompt: (task) => {
@@ -49,11 +56,22 @@ function codeHandler(name: string, by: 'pass' | 'fraction', reward: string): Age
         : problem.kind === 'stdio'
           ? await judgeProgram(problem, submission, { each }, early)
           : await judgeFunctions(problem, submission.code, { each }, early);
-      const tests =
-        problem.kind === 'stdio' ? problem.tests : 'cases' in problem.tests ? problem.tests.cases : [0];
-      return rewardOf(verdicts, tests.length, by);
+      return rewardOf(verdicts, testsOf(problem), by);
     },
   });
+}
+
+/** A problem whose tests are one source has one. */
+function testsOf(problem: Problem): number {
+  if (problem.kind === 'stdio') return problem.tests.length;
+  return 'cases' in problem.tests ? problem.tests.cases.length : 1;
+}
+
+/** Seconds after which even an answer that spends all of its time in every test has been judged. */
+function secondsToJudge(problem: Problem): number {
+  const { timeoutMs } = limitsOf(problem, 'python', 0);
+  const seconds = OTHERWISE_SECONDS + (Math.ceil(testsOf(problem) / LANES) * timeoutMs) / 1000;
+  return Math.min(Math.ceil(seconds), MOST_SECONDS);
 }
 
 /** Reward 1 if all tests pass, else 0; no test is run after the first that does not. */

@@ -11,6 +11,9 @@ import { placeDocuments, search } from './search.ts';
 import { type Question, questionOf, StemTask } from './task.ts';
 import { sameWords } from './words.ts';
 
+/** A model's verdict may wait for a server that is busy, or loads weights. */
+const JUDGE_SECONDS = 300;
+
 type Short = Extract<Question, { kind: 'short' }>;
 
 const Verdict = z.object({ reason: z.string(), correct: z.boolean() });
@@ -23,6 +26,12 @@ export const stem = defineHandler<StemTask>({
   schema: StemTask,
   example: { question: 'What is standard gravity?', answer: '9.81 m/s^2', tolerance: 0.01 },
 
+  deadlines: (task) => {
+    const question = questionOf(task);
+    return question.kind === 'short' && question.rubric !== undefined
+      ? { evaluateSeconds: JUDGE_SECONDS }
+      : {};
+  },
   tools: (task) => [ipython, ...(questionOf(task).documents.length > 0 ? [search] : [])],
 
   prompt: (task) => {

@@ -39,6 +39,8 @@ export const swe = defineHandler<SweTask>({
     const { environment } = instanceOf(task);
     return { ...sandboxOf(environment), environment: variablesOf(environment) };
   },
+  // Suites run for minutes; so long has SWE-bench's own harness for one.
+  deadlines: () => ({ runSeconds: 1800, evaluateSeconds: 1800 }),
   tools: () => [bash, editor, finish],
   prompt: (task) =>
     loadPrompt(new URL('./prompt.md', import.meta.url), {
