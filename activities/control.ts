@@ -1,3 +1,4 @@
+import { rm } from 'node:fs/promises';
 import { Context } from '@temporalio/activity';
 import { messageOf, RolloutError } from '../contracts/failures.ts';
 import type { LedgerLine, LedgerRecord } from '../contracts/ledger.ts';
@@ -68,6 +69,11 @@ export function makeControlActivities({
       await sandboxes.kill(sandboxId, info.fence);
       const snapshot = await sandboxes.snapshot(sandboxId, { fence: info.fence, file });
       if (snapshot.status === 'tooLarge') return null;
+      if (snapshot.omitted > 0) {
+        // Kept whole or not at all.
+        await rm(snapshot.file);
+        return null;
+      }
       const { sha256, bytes } = snapshot;
       const versions = versionRange(records);
       shelf = { file, sha256, bytes, ...(versions ? { oldestVersion: versions[0] } : {}) };

@@ -89,7 +89,9 @@ export function makeInitActivities({ handlers, sandboxes, host, store }: InitDep
     if (!records)
       throw new RolloutError('SandboxLost', 'the workspace was kept by another run of the workflow');
     const { file, sha256 } = shelf;
-    await sandboxes.restore(sandboxId, { fence, file, sha256 }, signal).catch((error: unknown) => {
+    // Before the first turn no tool has run.
+    const hadShells = records.some(({ kind }) => kind === 'sampled');
+    await sandboxes.restore(sandboxId, { fence, file, sha256, hadShells }, signal).catch((error: unknown) => {
       if (!(error instanceof RolloutError) || error.type !== 'InvalidRequest') throw error;
       throw new RolloutError('SandboxFailed', error.message, { cause: error });
     });

@@ -220,7 +220,7 @@ class Run {
           info,
           run: (sandbox, endpoint, signal) =>
             // The run's own clock bounds it: active time, which stops while there is no server.
-            callHandler('run', { signal, seconds: Number.POSITIVE_INFINITY }, () =>
+            callHandler('run', { signal, seconds: Infinity }, () =>
               run.call(handler, { task, sandbox, endpoint, signal }),
             ),
         }).run();
@@ -253,7 +253,11 @@ class Run {
     if (!cause && pausing) return 'paused';
     if (!cause) throw error;
     if (cause.kind === 'deadline' && ledger.records.length === 0) {
-      throw new RolloutError('HandlerFailed', 'the run deadline passed before the agent had a prompt');
+      const { runSeconds } = this.input.request.deadlines;
+      throw new RolloutError(
+        'StageDeadline',
+        `the agent had no prompt within the run deadline of ${runSeconds} s`,
+      );
     }
     return endOfStop(cause);
   }
@@ -282,10 +286,9 @@ class Run {
     return { callId: call.callId, tool: call.tool, ...outcome, ms: Date.now() - started };
   }
 
-  /** Calls a function of the handler for as long as nothing stops the run. */
-  private fromHandler<R>(what: string, work: () => R | Promise<R>, seconds?: number): Promise<R> {
-    const { runSeconds } = this.input.request.deadlines;
-    return callHandler(what, { signal: this.stop.signal, seconds: seconds ?? runSeconds }, work);
+  /** Calls a function of the handler for as long as nothing stops the run, which its own clock does. */
+  private fromHandler<R>(what: string, work: () => R | Promise<R>, seconds = Infinity): Promise<R> {
+    return callHandler(what, { signal: this.stop.signal, seconds }, work);
   }
 
   private report(

@@ -7,7 +7,7 @@ import { tmuxTimes } from './peers/tmux.ts';
 
 const COMMAND = 'true';
 /** A host lives for days: what its first commands cost, until its code is compiled, is not the figure. */
-const WARM_UP = 500;
+const WARM_UP = 2000;
 const OUTPUT_BYTES = 200_000_000;
 
 /**

@@ -111,6 +111,8 @@ export const RestoreWorkspace = z.strictObject({
   fence,
   file: HostFile,
   sha256: z.string().regex(/^[0-9a-f]{64}$/),
+  /** The sandbox that this one takes the place of may have had shells: those of this one say that they are new. */
+  hadShells: z.boolean().default(true),
   timeoutMs: z.int().min(1).max(86_400_000).default(600_000),
 });
 export type RestoreWorkspace = z.input<typeof RestoreWorkspace>;

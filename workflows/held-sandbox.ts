@@ -49,7 +49,7 @@ export class HeldSandbox {
     try {
       const shelf = await shelveActivity(placement).shelve({ ...input, placement, entry });
       if (!shelf) {
-        log.warn('its workspace is too large to be kept: the sandbox stays');
+        log.warn('its workspace is too large, or has paths too long, to be kept: the sandbox stays');
         return undefined;
       }
       this.shelf = shelf;

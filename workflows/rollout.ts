@@ -194,17 +194,24 @@ class Rollout implements Known, Steered {
   /** Records a failure that is to be tried again; throws every other. */
   private noteRetry(error: unknown, helps: (type: FailureType) => boolean, mayTry: boolean): void {
     if (this.cancelled || error instanceof RunAborted || this.stage === 'ended') throw error;
-    const failure = stageFailureOf(error, this.stage, this.attempt);
+    const failure = this.failureOf(error, this.stage);
     if (!mayTry || !helps(failure.type)) throw error;
     this.retried.push(failure);
     log.warn('trying again', { ...failure });
+  }
+
+  private failureOf(error: unknown, stage: Stage | 'ended'): StageFailure {
+    const { attempt } = this;
+    const deadlines = settledDeadlines(this.request.deadlines, this.sandbox?.placement.deadlines);
+    const request = { ...this.request, deadlines };
+    return stageFailureOf(error, { request, attempt, stage: stage === 'ended' ? 'evaluate' : stage });
   }
 
   /** Everything that did not end in a grade: the sandbox is released, one terminal record is kept. */
   private async windUp(error: unknown): Promise<RolloutResult> {
     const stage = this.stage === 'ended' ? 'evaluate' : this.stage;
     if (error instanceof RunAborted) this.cancelled ??= { ...error.cancel, stage };
-    const failure = this.cancelled ? null : stageFailureOf(error, stage, this.attempt);
+    const failure = this.cancelled ? null : this.failureOf(error, stage);
     await this.sandbox?.release(this.cancelled?.reason ?? 'failed');
     const result = await this.conclude(failure);
     this.end(result);

@@ -275,7 +275,29 @@ test('paused before it has begun, a rollout gives its sandbox back as well', asy
   assert.equal((await s.sandboxes.stats()).sandboxes, 0);
   const other = await s.unshelve(shelf);
   assert.equal((await s.run(other)).ended, 'finished');
-  assert.deepEqual((await s.evaluate(other)).reward, { total: 1, parts: { right: 1 } });
+  const { reward, trajectory } = await s.evaluate(other);
+  assert.deepEqual(reward, { total: 1, parts: { right: 1 } });
+  const [record] = await readTrajectory(trajectory as NonNullable<typeof trajectory>);
+  assert.doesNotMatch(decode(record?.output_ids ?? []), /restarted/, 'no shell was lost');
+});
+
+test('a workspace that cannot be kept whole is not kept: its sandbox stays', async (t) => {
+  const { s, placement } = await pausedRollout(t);
+  const { sandboxId } = placement;
+  const { fence } = await s.sandboxes
+    .attach(sandboxId, { workflowRunId: RUN_ID, attempt: 1, entry: 1 })
+    .then((at) => at.info);
+  const deep = `d=$(printf 'd%.0s' {1..250}); for i in {1..20}; do mkdir $d; cd $d; done`;
+  const exec = { fence, argv: ['bash', '-c', deep], timeoutMs: 60_000 };
+  assert.equal((await s.sandboxes.exec(sandboxId, exec)).exitCode, 0);
+  assert.equal(await s.shelve(placement, 1), null);
+  assert.equal((await s.sandboxes.stats()).sandboxes, 1);
+  const left = readdirSync(path.join(s.stateDir, 'store'), { recursive: true, encoding: 'utf8' });
+  assert.deepEqual(
+    left.filter((name) => name.includes('workspace')),
+    [],
+  );
+  assert.equal((await s.run(placement, request, { entry: 2, remainingMs: 60_000 })).ended, 'finished');
 });
 
 test('what a lost sandbox had recorded is rescued from its machine', async (t) => {
@@ -405,14 +427,14 @@ test('a part of a handler that never returns, throws or gives nonsense is left a
     instead = {};
     return s.init();
   })();
-  for (const [prompt, said] of [
-    [never, /deadline passed before the agent had a prompt|did not return/],
-    [() => assert.fail('broken'), /prompt: broken/],
-    [() => [], /prompt/],
-    [() => 'text', /prompt/],
+  for (const [prompt, type, said] of [
+    [never, 'StageDeadline', /no prompt within the run deadline of 1 s/],
+    [() => assert.fail('broken'), 'HandlerFailed', /prompt: broken/],
+    [() => [], 'HandlerFailed', /prompt/],
+    [() => 'text', 'HandlerFailed', /prompt/],
   ] as const) {
     instead = { prompt };
-    await assert.rejects(s.run(placement, quick), failsAs('HandlerFailed', said));
+    await assert.rejects(s.run(placement, quick), failsAs(type, said));
   }
   const circular: Record<string, unknown> = {};
   circular.self = circular;

@@ -129,6 +129,7 @@ test('a stage that outlives its deadline is named', async () => {
   const result = await service.client.execute({ ...input('deadline'), deadlines: { initSeconds: 1 } });
   assert.equal(result.failure?.type, 'StageDeadline');
   assert.equal(result.failure?.stage, 'init');
+  assert.equal(result.failure?.message, 'init: it took more than 1 s (deadlines.initSeconds)');
 });
 
 test('a deadline that the request leaves out is what the handler asks for, else the usual', async () => {

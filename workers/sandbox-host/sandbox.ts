@@ -205,9 +205,9 @@ export class Sandbox {
   }
 
   /** Fills the workspace of a sandbox that takes the place of one that is gone, with its shells. */
-  async restore(fence: number, asked: Omit<z.output<typeof RestoreWorkspace>, 'fence'>) {
+  async restore(fence: number, { hadShells, ...asked }: Omit<z.output<typeof RestoreWorkspace>, 'fence'>) {
     const restored = await this.onWorkspace(fence, (workspace, signal) => workspace.restore(asked, signal));
-    this.resumed = true;
+    this.resumed = hadShells;
     return restored;
   }
 

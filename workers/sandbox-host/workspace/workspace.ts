@@ -114,7 +114,10 @@ export class Workspace {
   }
 
   /** @throws RolloutError StoreCorrupt, StoreFailed, InvalidRequest (not empty), SandboxFailed, ProgramMissing */
-  restore(asked: Asked<RestoreWorkspace>, signal: AbortSignal): Promise<RestoredWorkspace> {
+  restore(
+    asked: Omit<Asked<RestoreWorkspace>, 'hadShells'>,
+    signal: AbortSignal,
+  ): Promise<RestoredWorkspace> {
     const { file, sha256, timeoutMs } = asked;
     return this.inTurn(async () => {
       const began = performance.now();
