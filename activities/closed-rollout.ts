@@ -1,5 +1,5 @@
 import type { Client, WorkflowHandle } from '@temporalio/client';
-import { defaultPayloadConverter, type Payload } from '@temporalio/common';
+import type { Payload } from '@temporalio/common';
 import { FAILURES, type Stage } from '../contracts/failures.ts';
 import { recordIdentity, recordTimings } from '../contracts/record.ts';
 import { RolloutRequest } from '../contracts/request.ts';
@@ -21,10 +21,11 @@ export async function closedRollout(
   const handle = client.workflow.getHandle(rolloutId);
   const { runId, startTime, closeTime } = await handle.describe();
   const events = (await handle.fetchHistory()).events ?? [];
+  const read = readerOf(client);
   const { input } = events[0]?.workflowExecutionStartedEventAttributes ?? {};
-  const request = RolloutRequest.parse(read(input?.payloads));
+  const request = RolloutRequest.parse(await read(input?.payloads));
   const [startedAt, endedAt] = [startTime.toISOString(), (closeTime ?? new Date()).toISOString()];
-  const { stage, attempt, placement } = lastStage(events);
+  const { stage, attempt, placement } = await lastStage(events, read);
   const result: RolloutResult = {
     ...recordIdentity(request, runId),
     outcome: 'failed',
@@ -46,7 +47,7 @@ export async function closedRollout(
 }
 
 /** Where a rollout was, by the stages that were scheduled. */
-function lastStage(events: readonly Event[]) {
+async function lastStage(events: readonly Event[], read: Read) {
   let [stage, attempt]: [Stage, number] = ['queued', 0];
   let placement: Placement | undefined;
   const inits = new Set<string>();
@@ -58,14 +59,25 @@ function lastStage(events: readonly Event[]) {
     const name = scheduled?.activityType?.name;
     if (name === 'init' || name === 'run' || name === 'evaluate') {
       stage = name;
-      attempt = read<AttemptInput>(scheduled?.input?.payloads).attempt;
+      attempt = ((await read(scheduled?.input?.payloads)) as AttemptInput).attempt;
       if (name === 'init') inits.add(String(eventId));
     }
-    if (inits.has(String(done?.scheduledEventId))) placement = read<Placement>(done?.result?.payloads);
+    if (inits.has(String(done?.scheduledEventId))) {
+      placement = (await read(done?.result?.payloads)) as Placement;
+    }
   }
   return { stage, attempt, placement };
 }
 
-function read<T>(payloads: readonly Payload[] | null | undefined): T {
-  return defaultPayloadConverter.fromPayload(payloads?.[0] as Payload);
+/** The value of an event's first payload. */
+type Read = (payloads: readonly Payload[] | null | undefined) => Promise<unknown>;
+
+/** A history comes as it is kept; only the client knows how its payloads were written. */
+function readerOf(client: Client): Read {
+  const { payloadCodecs, payloadConverter } = client.options.loadedDataConverter;
+  return async (payloads) => {
+    let decoded = payloads?.slice(0, 1) ?? [];
+    for (const codec of payloadCodecs.toReversed()) decoded = await codec.decode(decoded);
+    return payloadConverter.fromPayload(decoded[0] as Payload);
+  };
 }

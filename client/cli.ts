@@ -10,6 +10,7 @@ import { cancelBatch, showBatch } from './commands/batch.ts';
 import { doctorCommand } from './commands/doctor.ts';
 import { imageCommand } from './commands/image.ts';
 import { configCommand, listCommand, showCommand } from './commands/inspect.ts';
+import { keyCommand } from './commands/key.ts';
 import { leaksCommand } from './commands/leaks.ts';
 import { runCommand } from './commands/run.ts';
 import { cancelCommand, pauseCommand } from './commands/steer.ts';
@@ -183,6 +184,20 @@ export async function main(argv: readonly string[]): Promise<number> {
   ).option('--roles <list>', 'of workflow,init,run,eval; all if absent');
   add('gateway', 'run the HTTP service for trainers', (_config, _output, _args, flags) =>
     runEntry('../gateway/main.ts', [], flags),
+  );
+  add(
+    'codec-server',
+    'open encrypted payloads for the Temporal UI and CLI',
+    (_config, _output, _args, flags) => runEntry('../gateway/codec-server/main.ts', [], flags),
+  );
+  const key = addTo(
+    program.command('key').description('the keys that payloads in Temporal are encrypted with'),
+  );
+  key('add <id>', 'make a new key; it only decrypts until it is used', (config, output, [id]) =>
+    keyCommand(config, 'add', id as string, output),
+  );
+  key('use <id>', 'encrypt with this key from now on', (config, output, [id]) =>
+    keyCommand(config, 'use', id as string, output),
   );
   add('token <name>', 'make a bearer token for the HTTP service', (config, output, args, flags) =>
     tokenCommand(config, args[0] as string, (flags as { scopes: string }).scopes, output),

@@ -36,6 +36,7 @@ import {
   type SweepInput,
   type SweepReport,
 } from '../contracts/sweep.ts';
+import { dataConverterOf } from '../temporal-config/encryption/data-converter.ts';
 import { PoolClient } from './pool.ts';
 
 /** Temporal refuses payloads of 2 MB; the request also travels to every stage. */
@@ -66,9 +67,10 @@ export class RolloutClient {
   /** The LLM servers that rollouts are sampled from. */
   readonly pool: PoolClient;
 
-  private constructor(connection: Connection, namespace: string, { pool, leaseSeconds }: Config['llm']) {
+  private constructor(connection: Connection, namespace: string, config: Config) {
+    const { pool, leaseSeconds } = config.llm;
     this.connection = connection;
-    this.temporal = new Client({ connection, namespace });
+    this.temporal = new Client({ connection, namespace, dataConverter: dataConverterOf(config) });
     this.pool = new PoolClient(this.temporal, { pool, leaseSeconds });
   }
 
@@ -82,7 +84,7 @@ export class RolloutClient {
       );
     }
     try {
-      return new RolloutClient(await Connection.connect(connectionOptions), namespace, config.llm);
+      return new RolloutClient(await Connection.connect(connectionOptions), namespace, config);
     } catch (error) {
       throw new Error(
         `no Temporal server answers at ${connectionOptions.address}: start the stack with "npm start", or set ` +

@@ -31,6 +31,13 @@ export const ConfigSchema = z.strictObject({
           'Where clients and workers connect; the stack that runs in this checkout is found by itself.',
         ),
       namespace: z.string().default('default').describe('Temporal namespace.'),
+      encryptionKeys: z
+        .string()
+        .optional()
+        .describe(
+          'File of the keys that payloads in Temporal are encrypted with (`rollouts key add` makes it); the same for ' +
+            'every process. Not set: they are in the clear.',
+        ),
       port: Port.default(7233).describe('Port of the development server. Not set: the next free one.'),
       uiPort: Port.default(8233).describe('Port of its web UI. Not set: the next free one.'),
     })
@@ -226,6 +233,24 @@ export const ConfigSchema = z.strictObject({
           contextTokens: LlmServer.shape.contextTokens.describe('Their context, where they do not tell it.'),
         })
         .prefault({}),
+    })
+    .prefault({}),
+  codecServer: z
+    .strictObject({
+      address: z
+        .string()
+        .default('127.0.0.1')
+        .describe(
+          'Where `rollouts codec-server` listens, which opens encrypted payloads for the Temporal UI and CLI; any ' +
+            'but the loopback needs gateway.tokens.',
+        ),
+      port: Port.default(8701).describe('Its port.'),
+      origins: z
+        .array(z.url())
+        .default([])
+        .describe(
+          'Addresses of the web UIs whose pages may ask it, as in their address bar: `https://host:port`.',
+        ),
     })
     .prefault({}),
   store: z

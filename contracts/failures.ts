@@ -151,6 +151,14 @@ export const FAILURES = {
     retry: 'both',
     advice: 'A worker stopped answering (no heartbeat) or was told to end; the stage is scheduled again.',
   },
+  PayloadUnreadable: {
+    stage: 'any',
+    cause: 'infrastructure',
+    // Another worker may have the key.
+    retry: 'stage',
+    advice:
+      'A payload in Temporal is encrypted with a key that this process lacks: give every process the same file as temporal.encryptionKeys.',
+  },
   StageDeadline: {
     stage: 'any',
     cause: 'infrastructure',

@@ -2,6 +2,7 @@ import { createHash, timingSafeEqual } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { z } from 'zod';
+import type { Config } from '../config/load.ts';
 import { RolloutError } from '../contracts/failures.ts';
 import { type Scope, TokensFile } from '../contracts/gateway.ts';
 import { problemsOf } from '../contracts/problems.ts';
@@ -33,6 +34,22 @@ export function readTokens(file: string): Tokens {
       return matching[0]?.who;
     },
   };
+}
+
+const LOOPBACK = /^(127\.|localhost$|::1$)/;
+
+/**
+ * The configured tokens; undefined where everybody may do all, which is right for the loopback address only.
+ * @throws RolloutError InvalidRequest if there are none and `address`, of that setting, is another one
+ */
+export function tokensFor(config: Config, setting: string, address: string): Tokens | undefined {
+  const { tokens: file } = config.gateway;
+  if (file !== undefined) return readTokens(file);
+  if (LOOPBACK.test(address)) return undefined;
+  throw new RolloutError(
+    'InvalidRequest',
+    `${setting} ${address} is open to others: set gateway.tokens, a file that "rollouts token" adds to`,
+  );
 }
 
 declare module 'fastify' {

@@ -9,19 +9,12 @@ import { messageOf, RolloutError } from '../contracts/failures.ts';
 import { makeLogger } from '../workers/log.ts';
 import { announceReady } from '../workers/process.ts';
 import { makeApp } from './app.ts';
-import { readTokens } from './auth.ts';
-
-const LOOPBACK = /^(127\.|localhost$|::1$)/;
+import { tokensFor } from './auth.ts';
 
 async function main(): Promise<void> {
   const config = loadConfig();
-  const { address, port, tokens } = config.gateway;
-  if (tokens === undefined && !LOOPBACK.test(address)) {
-    throw new RolloutError(
-      'InvalidRequest',
-      `gateway.address ${address} is open to others: set gateway.tokens, a file that "rollouts token" adds to`,
-    );
-  }
+  const { address, port } = config.gateway;
+  const tokens = tokensFor(config, 'gateway.address', address);
   const log = makeLogger('gateway', 'info');
   const client = await RolloutClient.connect(config);
   const app = await makeApp({
@@ -29,7 +22,7 @@ async function main(): Promise<void> {
     client,
     store: new TrajectoryStore(config.derived.storeFolder),
     handlers: await loadHandlers(config.workers.handlers, { python: () => loadTools().python }),
-    tokens: tokens === undefined ? undefined : readTokens(tokens),
+    tokens,
     log: log as FastifyBaseLogger,
   });
   await app.listen({ host: address, port });

@@ -10,6 +10,8 @@ export interface DevServerOptions {
   /** SQLite file; it outlives the server. */
   readonly databaseFile: string;
   readonly namespace: string;
+  /** Where the pages of its UI have encrypted payloads opened. */
+  readonly codecUrl?: string;
 }
 
 const TYPE_NAME: Record<string, string> = { KEYWORD: 'Keyword', INT: 'Int', DOUBLE: 'Double' };
@@ -25,6 +27,7 @@ export function devServerArguments(options: DevServerOptions): string[] {
     ...['--port', String(options.port), '--ui-port', String(options.uiPort)],
     ...['--db-filename', options.databaseFile, '--namespace', options.namespace],
     ...['--log-level', 'warn', '--log-format', 'json'],
+    ...(options.codecUrl === undefined ? [] : ['--ui-codec-endpoint', options.codecUrl]),
     ...attributes,
   ];
 }

@@ -13,6 +13,7 @@ import type { Config } from '../config/load.ts';
 import { temporalConnection } from '../config/temporal-connection.ts';
 import { loadTools } from '../config/tools.ts';
 import { evalQueue, initQueue, RECORDS_QUEUE, runQueue, WORKFLOW_QUEUE } from '../contracts/queues.ts';
+import { dataConverterOf } from '../temporal-config/encryption/data-converter.ts';
 import { SandboxAdmission } from './admission.ts';
 import { joinPool, type PoolPart } from './pool/member.ts';
 import { sandboxHostAddress } from './sandbox-host/address.ts';
@@ -36,9 +37,11 @@ export async function makeWorkers(config: Config, roles: readonly Role[]): Promi
   const handlers = await loadHandlers(config.workers.handlers, { python: () => loadTools().python });
   const store = new TrajectoryStore(config.derived.storeFolder);
   const sandboxes = new SandboxClient(sandboxHostAddress(config.derived.stateFolder));
+  const dataConverter = dataConverterOf(config);
   const shared = {
     connection,
     namespace,
+    dataConverter,
     // Work is broken off at once and goes on elsewhere (a turn is at most lost in part); what remains is
     // hand-over, which gets this long.
     shutdownGraceTime: 0,
@@ -54,7 +57,7 @@ export async function makeWorkers(config: Config, roles: readonly Role[]): Promi
       Worker.create({
         ...shared,
         taskQueue: WORKFLOW_QUEUE,
-        workflowBundle: await workflowBundle(Runtime.instance().logger),
+        workflowBundle: await workflowBundle(Runtime.instance().logger, dataConverter),
         maxConcurrentWorkflowTaskExecutions: config.workers.workflowSlots,
         // Open rollouts wait this long for a workflow worker that died before another takes them up.
         stickyQueueScheduleToStartTimeout: '5s',

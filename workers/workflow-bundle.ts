@@ -1,6 +1,7 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
+import type { DataConverter } from '@temporalio/common';
 import { bundleWorkflowCode, type Logger, type WorkflowBundle } from '@temporalio/worker';
 import { PROJECT_ROOT } from '../config/tools.ts';
 import { messageOf } from '../contracts/failures.ts';
@@ -8,14 +9,19 @@ import { messageOf } from '../contracts/failures.ts';
 /** Where bundles are kept between starts of workers. */
 const CACHE = path.join(PROJECT_ROOT, 'node_modules', '.cache', 'durable-rollouts');
 /** What the bundle is made of, besides packages. */
-const SOURCES = ['workflows', 'contracts'];
+const SOURCES = ['workflows', 'contracts', 'temporal-config/encryption'];
 
 /**
  * The workflows' code as workers load it. To make it takes a processor for seconds, at each start of each worker; so
  * it is kept in a file that is named after all it is made from. Where no file can be kept it is made anew.
+ * A converter of failures is part of it.
  */
-export async function workflowBundle(logger: Logger): Promise<WorkflowBundle> {
-  const file = path.join(CACHE, `workflows-${await digest()}.js`);
+export async function workflowBundle(
+  logger: Logger,
+  { failureConverterPath }: Pick<DataConverter, 'failureConverterPath'> = {},
+): Promise<WorkflowBundle> {
+  const kind = failureConverterPath === undefined ? 'workflows' : 'encrypted-workflows';
+  const file = path.join(CACHE, `${kind}-${await digest()}.js`);
   try {
     return { code: await readFile(file, 'utf8') };
   } catch (error) {
@@ -24,18 +30,19 @@ export async function workflowBundle(logger: Logger): Promise<WorkflowBundle> {
   const bundle = await bundleWorkflowCode({
     workflowsPath: path.join(PROJECT_ROOT, 'workflows', 'index.ts'),
     logger,
+    ...(failureConverterPath === undefined ? {} : { failureConverterPath }),
   });
-  await keep(file, bundle.code).catch((error) => {
+  await keep(kind, file, bundle.code).catch((error) => {
     logger.warn('the workflow bundle is not kept', { file, problem: messageOf(error) });
   });
   return bundle;
 }
 
-async function keep(file: string, code: string): Promise<void> {
+async function keep(kind: string, file: string, code: string): Promise<void> {
   await mkdir(CACHE, { recursive: true });
   // Those of former versions are of no use; one that a worker reads just now is read in one piece.
   for (const name of await readdir(CACHE)) {
-    if (name.startsWith('workflows-')) await rm(path.join(CACHE, name), { force: true });
+    if (name.startsWith(`${kind}-`)) await rm(path.join(CACHE, name), { force: true });
   }
   const draft = `${file}.${randomUUID()}`;
   await writeFile(draft, code);

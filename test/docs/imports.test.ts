@@ -9,11 +9,11 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   contracts: [],
   config: ['contracts'],
   workflows: ['contracts'],
-  'temporal-config': ['contracts'],
+  'temporal-config': ['contracts', 'config'],
   activities: ['contracts'],
   workers: ['contracts', 'config', 'activities', 'temporal-config'],
-  gateway: ['contracts', 'config', 'activities', 'client', 'workers'],
-  client: ['contracts', 'config', 'activities', 'workers'],
+  gateway: ['contracts', 'config', 'temporal-config', 'activities', 'client', 'workers'],
+  client: ['contracts', 'config', 'temporal-config', 'activities', 'workers'],
 };
 
 function sources(folder: string): string[] {

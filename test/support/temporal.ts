@@ -11,15 +11,17 @@ import { devServerArguments, waitForServer, withParentDeath } from '../../tempor
 export interface TestServer {
   readonly address: string;
   readonly uiUrl: string;
+  readonly databaseFile: string;
   stop(): Promise<void>;
 }
 
 /** Starts a server on free ports with a database of its own. `settings`: of the server's dynamic configuration. */
 export async function startTestServer(settings: Record<string, string> = {}, tries = 3): Promise<TestServer> {
   const folder = await mkdtemp(path.join(tmpdir(), 'temporal-'));
+  const databaseFile = path.join(folder, 'db');
   const [port, uiPort] = [await freePort(), await freePort()];
   const [command, args] = withParentDeath(loadTools().temporal, [
-    ...devServerArguments({ port, uiPort, databaseFile: path.join(folder, 'db'), namespace: 'default' }),
+    ...devServerArguments({ port, uiPort, databaseFile, namespace: 'default' }),
     ...Object.entries(settings).flatMap(([name, value]) => ['--dynamic-config-value', `${name}=${value}`]),
   ]);
   const child: ChildProcess = spawn(command, args, { stdio: 'ignore' });
@@ -35,6 +37,7 @@ export async function startTestServer(settings: Record<string, string> = {}, tri
   return {
     address,
     uiUrl: `http://127.0.0.1:${uiPort}`,
+    databaseFile,
     stop: async () => {
       child.kill('SIGKILL');
       await ended;

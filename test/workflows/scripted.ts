@@ -1,4 +1,5 @@
 import { ApplicationFailure, Context } from '@temporalio/activity';
+import type { DataConverter } from '@temporalio/common';
 import { NativeConnection, Worker } from '@temporalio/worker';
 import { makeGroupActivities } from '../../activities/groups/activities.ts';
 import { GroupStore } from '../../activities/groups/group-store.ts';
@@ -118,6 +119,7 @@ export async function untilCancelled(): Promise<never> {
 export async function startScriptedWorkers(
   address: string,
   store = new TrajectoryStore('/nonexistent'),
+  dataConverter: DataConverter = {},
 ): Promise<{
   script: Script;
   calls: string[];
@@ -125,7 +127,7 @@ export async function startScriptedWorkers(
   restartWorkflows(): Promise<void>;
   stop(): Promise<void>;
 }> {
-  const bundle = await workflowBundle();
+  const bundle = await workflowBundle(dataConverter);
   const connection = await NativeConnection.connect({ address });
   const script: Script = { ...usual };
   const calls: string[] = [];
@@ -135,6 +137,7 @@ export async function startScriptedWorkers(
   };
   const shared = {
     connection,
+    dataConverter,
     maxHeartbeatThrottleInterval: '100ms' as const,
     shutdownForceTime: '5s' as const,
   };

@@ -21,13 +21,17 @@ export async function joinPool(
   { llm, derived }: Config,
   shared: Omit<WorkerOptions, 'taskQueue'> & Required<Pick<WorkerOptions, 'connection'>>,
 ): Promise<PoolPart> {
-  const { connection, namespace } = shared;
+  const { connection, namespace, dataConverter } = shared;
   const worker = `${derived.host}-${randomUUID().slice(0, 8)}`;
   const view = new PoolView(worker, {
     timeouts: { firstByteMs: llm.firstByteSeconds * 1000, idleMs: llm.idleSeconds * 1000 },
   });
   const keeper = new PoolKeeper({
-    client: new Client({ connection, ...(namespace === undefined ? {} : { namespace }) }),
+    client: new Client({
+      connection,
+      ...(namespace === undefined ? {} : { namespace }),
+      ...(dataConverter === undefined ? {} : { dataConverter }),
+    }),
     input: { pool: llm.pool, leaseSeconds: llm.leaseSeconds },
     worker,
     view,

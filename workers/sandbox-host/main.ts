@@ -10,6 +10,7 @@ import { loadTools } from '../../config/tools.ts';
 import { messageOf } from '../../contracts/failures.ts';
 import { controlQueue, WORKFLOW_QUEUE } from '../../contracts/queues.ts';
 import { CANCEL_SWEEPER, HOST_WORKFLOW } from '../../contracts/sweep.ts';
+import { dataConverterOf } from '../../temporal-config/encryption/data-converter.ts';
 import { makeLogger, temporalLogger } from '../log.ts';
 import { announceReady, runUntilStopped } from '../process.ts';
 import { lookUpIn } from './lookup.ts';
@@ -26,7 +27,8 @@ async function main(): Promise<void> {
   const { host } = config.derived;
   const { connectionOptions, namespace } = temporalConnection(config);
   const connection = await NativeConnection.connect(connectionOptions);
-  const temporal = new Client({ connection, namespace });
+  const dataConverter = dataConverterOf(config);
+  const temporal = new Client({ connection, namespace, dataConverter });
   const server = await startSandboxHost({
     stateDir: config.derived.stateFolder,
     host,
@@ -48,6 +50,7 @@ async function main(): Promise<void> {
   const worker = await Worker.create({
     connection,
     namespace,
+    dataConverter,
     taskQueue: controlQueue(host),
     activities: makeControlActivities({
       sandboxes,

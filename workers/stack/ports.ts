@@ -4,7 +4,7 @@ import { z } from 'zod';
 import type { Config } from '../../config/load.ts';
 import { choosePort } from '../../temporal-config/ports.ts';
 
-const Ports = z.object({ temporal: z.int(), ui: z.int(), llm: z.int() });
+const Ports = z.object({ temporal: z.int(), ui: z.int(), llm: z.int(), codec: z.int() });
 export type Ports = z.infer<typeof Ports>;
 
 /**
@@ -12,7 +12,7 @@ export type Ports = z.infer<typeof Ports>;
  * client that waits finds it again, else the first that are free.
  * @throws RolloutError InvalidRequest if one that a person set is taken.
  */
-export async function portsFor({ temporal, llm, origins, derived }: Config): Promise<Ports> {
+export async function portsFor({ temporal, llm, codecServer, origins, derived }: Config): Promise<Ports> {
   const file = path.join(derived.stateFolder, 'ports.json');
   const last = lastPorts(file);
   const choose = (setting: string, wanted: number, had: number | undefined) => {
@@ -23,12 +23,13 @@ export async function portsFor({ temporal, llm, origins, derived }: Config): Pro
     temporal: await choose('temporal.port', temporal.port, last?.temporal),
     ui: await choose('temporal.uiPort', temporal.uiPort, last?.ui),
     llm: await choose('llm.port', llm.port, last?.llm),
+    codec: await choose('codecServer.port', codecServer.port, last?.codec),
   };
   writeFileSync(`${file}.new`, JSON.stringify(ports));
   renameSync(`${file}.new`, file);
   return ports;
 }
 
-function lastPorts(file: string): Ports | undefined {
-  return existsSync(file) ? Ports.parse(JSON.parse(readFileSync(file, 'utf8'))) : undefined;
+function lastPorts(file: string): { [name in keyof Ports]?: number | undefined } | undefined {
+  return existsSync(file) ? Ports.partial().parse(JSON.parse(readFileSync(file, 'utf8'))) : undefined;
 }

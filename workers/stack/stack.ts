@@ -12,6 +12,7 @@ import { loadTools } from '../../config/tools.ts';
 import { messageOf } from '../../contracts/failures.ts';
 import type { LlmServer } from '../../contracts/llm.ts';
 import { devServerArguments, waitForServer, withParentDeath } from '../../temporal-config/dev-server.ts';
+import { dataConverterOf } from '../../temporal-config/encryption/data-converter.ts';
 import { registerSchedules } from '../../temporal-config/schedules.ts';
 import { registerSearchAttributes } from '../../temporal-config/search-attributes.ts';
 import { seedPool } from '../pool/seed.ts';
@@ -108,10 +109,21 @@ class Parts {
       withNothingInherited(this.tools.python, argv),
     );
     await this.startNode('worker', 'workers/main.ts', env);
+    if (this.isEncrypted) {
+      const codec = { port: ports.codec, origins: [temporal.uiUrl, `http://localhost:${ports.ui}`] };
+      await this.startNode('codec-server', 'gateway/codec-server/main.ts', {
+        ...env,
+        ...environmentOf(this.config, { codecServer: codec }),
+      });
+    }
     this.seeding = this.seed(temporal.address).catch((error) => {
       if (!this.stopping) this.breakDown(`the pool of LLM servers: ${messageOf(error)}`);
     });
     return { ...temporal, env };
+  }
+
+  private get isEncrypted(): boolean {
+    return this.config.temporal.encryptionKeys !== undefined;
   }
 
   async stop(): Promise<void> {
@@ -126,7 +138,8 @@ class Parts {
     const address = `127.0.0.1:${ports.temporal}`;
     const uiUrl = `http://127.0.0.1:${ports.ui}`;
     const databaseFile = path.join(this.config.derived.stateFolder, 'temporal.db');
-    const server = { port: ports.temporal, uiPort: ports.ui, databaseFile, namespace };
+    const codec = this.isEncrypted ? { codecUrl: `http://127.0.0.1:${ports.codec}` } : {};
+    const server = { port: ports.temporal, uiPort: ports.ui, databaseFile, namespace, ...codec };
     const launch = async (tries: number): Promise<Running> => {
       const [command, args] = withParentDeath(this.tools.temporal, devServerArguments(server));
       const child = this.processes.start({ name: 'temporal', command, args });
@@ -173,7 +186,10 @@ class Parts {
     const connection = await Connection.connect({ address });
     try {
       await seedPool({
-        client: new Client({ connection, namespace: temporal.namespace }),
+        client: new Client({
+          ...{ connection, namespace: temporal.namespace },
+          dataConverter: dataConverterOf(this.config),
+        }),
         input: { pool: llm.pool, leaseSeconds: llm.leaseSeconds },
         servers: this.llmServers,
         signal: this.stopped.signal,
