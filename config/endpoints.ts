@@ -9,6 +9,8 @@ export const Endpoints = z.object({
   temporalAddress: z.string(),
   uiUrl: z.string(),
   llmServers: z.array(LlmServer),
+  /** Where its processes serve their metrics. */
+  metrics: z.array(z.string()),
   /** `rollouts up`: its process id, and when it began. */
   supervisorPid: z.int(),
   supervisorStart: z.string(),

@@ -12,6 +12,8 @@ import { SandboxBackendName } from '../contracts/sandbox.ts';
 import { ToolFormat } from '../contracts/tools.ts';
 
 const Port = z.int().min(1).max(65_535);
+/** 0: switched off. */
+const MetricsPort = z.int().min(0).max(65_535).optional();
 const Slots = z.int().min(1).max(10_000);
 
 /** Names go into task queue names: letters, digits, dot, dash and underscore. */
@@ -295,6 +297,20 @@ export const ConfigSchema = z.strictObject({
           'Seconds without a sign of life after which a host counts as lost, and the rollout starts elsewhere.',
         ),
       pausedSandboxSeconds: PausedSandboxSeconds,
+    })
+    .prefault({}),
+  metrics: z
+    .strictObject({
+      address: z
+        .string()
+        .default('127.0.0.1')
+        .describe('Where workers and sandbox hosts serve their metrics, at /metrics, to whoever reaches it.'),
+      workerPort: MetricsPort.describe(
+        'Port of a worker’s metrics; 0: none. Not set: none, but with `rollouts up` the next free one from 9464.',
+      ),
+      hostPort: MetricsPort.describe(
+        'Port of a sandbox host’s metrics; 0: none. Not set: none, but with `rollouts up` the next free one from 9465.',
+      ),
     })
     .prefault({}),
   log: z

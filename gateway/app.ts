@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import rateLimit from '@fastify/rate-limit';
 import swagger from '@fastify/swagger';
-import Fastify, { type FastifyBaseLogger } from 'fastify';
+import Fastify, { type FastifyBaseLogger, type FastifyInstance } from 'fastify';
 import {
   jsonSchemaTransform,
   serializerCompiler,
@@ -11,6 +11,7 @@ import {
 import { RolloutError } from '../contracts/failures.ts';
 import { protect, type Tokens } from './auth.ts';
 import { type App, Gateway, type GatewayParts } from './gateway.ts';
+import { countRequests, serveMetrics } from './metrics.ts';
 import { answerProblems } from './problems.ts';
 import { batchRoutes } from './routes/batches.ts';
 import { groupRoutes } from './routes/groups.ts';
@@ -46,6 +47,7 @@ export async function makeApp({ tokens, log, ...parts }: AppOptions): Promise<Ap
     requestTimeout: 0,
     connectionTimeout: 0,
   }).withTypeProvider<ZodTypeProvider>();
+  const metrics = countRequests(app as unknown as FastifyInstance);
   app.server.maxConnections = settings.connections;
   app.setValidatorCompiler(validatorCompiler);
   app.setSerializerCompiler(serializerCompiler);
@@ -61,6 +63,7 @@ export async function makeApp({ tokens, log, ...parts }: AppOptions): Promise<Ap
     transform: jsonSchemaTransform,
   });
   protect(app, tokens);
+  serveMetrics(app as unknown as FastifyInstance, metrics);
   const gateway = new Gateway(parts);
   for (const routes of [
     rolloutRoutes,

@@ -1,21 +1,23 @@
-import { Runtime } from '@temporalio/worker';
 import { loadConfig } from '../config/load.ts';
 import { messageOf } from '../contracts/failures.ts';
-import { makeLogger, temporalLogger } from './log.ts';
+import { makeLogger } from './log.ts';
+import { startMetrics } from './metrics/process.ts';
 import { announceReady, runUntilStopped } from './process.ts';
-import { makeWorkers, ROLES, type Role } from './roles.ts';
+import { componentsOf, makeWorkers, ROLES, type Role } from './roles.ts';
 
 /** Entry of a worker process: `main.ts [role,role,…]`; all roles if none is named. */
 async function main(): Promise<void> {
   const config = loadConfig();
   const log = makeLogger('worker', config.log.level);
-  Runtime.install({ logger: temporalLogger(log), shutdownSignals: [] });
   const roles = parseRoles(process.argv[2]);
-  const { workers, close } = await makeWorkers(config, roles);
+  const { workerPort } = config.metrics;
+  const { metrics, close: closeMetrics } = await startMetrics(config, workerPort, componentsOf(roles), log);
+  const { workers, close } = await makeWorkers(config, roles, metrics);
   log.info({ roles, host: config.derived.host, temporal: config.temporal.address }, 'worker is up');
   announceReady();
   await runUntilStopped(workers);
   await close();
+  await closeMetrics();
   log.info('worker has stopped');
 }
 

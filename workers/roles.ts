@@ -1,27 +1,54 @@
-import { NativeConnection, Runtime, Worker, type WorkerOptions } from '@temporalio/worker';
+import {
+  type ActivityInterceptorsFactory,
+  NativeConnection,
+  Runtime,
+  Worker,
+  type WorkerOptions,
+} from '@temporalio/worker';
 import { PARSERS } from '../activities/agent/parsers/formats.ts';
 import { makeEvaluateActivities } from '../activities/evaluate.ts';
 import { makeGroupActivities } from '../activities/groups/activities.ts';
 import { GroupStore } from '../activities/groups/group-store.ts';
 import { loadHandlers } from '../activities/handlers/registry.ts';
 import { makeInitActivities } from '../activities/init.ts';
-import { makeRunActivities } from '../activities/run.ts';
+import { makeRunActivities, type PolicySource } from '../activities/run.ts';
 import { SandboxClient } from '../activities/sandbox/client.ts';
 import { makeSweepActivities } from '../activities/sweep.ts';
 import { TrajectoryStore } from '../activities/trajectory/store.ts';
 import type { Config } from '../config/load.ts';
 import { temporalConnection } from '../config/temporal-connection.ts';
 import { loadTools } from '../config/tools.ts';
+import { versionOf } from '../contracts/pool.ts';
 import { evalQueue, initQueue, RECORDS_QUEUE, runQueue, WORKFLOW_QUEUE } from '../contracts/queues.ts';
 import { dataConverterOf } from '../temporal-config/encryption/data-converter.ts';
 import { SandboxAdmission } from './admission.ts';
-import { joinPool, type PoolPart } from './pool/member.ts';
+import { countActivities } from './metrics/activities.ts';
+import { countRuns } from './metrics/agents.ts';
+import { PoolWatch } from './metrics/llm.ts';
+import type { Metrics } from './metrics/metrics.ts';
+import { watchOpen } from './metrics/open.ts';
+import { countedParts } from './metrics/parts.ts';
+import { type TakenQueue, watchQueues } from './metrics/queues.ts';
+import type { Component } from './metrics/table.ts';
+import { joinPool } from './pool/member.ts';
 import { sandboxHostAddress } from './sandbox-host/address.ts';
+import { withWork } from './work-context.ts';
 import { workflowBundle } from './workflow-bundle.ts';
 
 /** What a worker process can do; any set of them. */
 export const ROLES = ['workflow', 'init', 'run', 'eval'] as const;
 export type Role = (typeof ROLES)[number];
+
+/** What a process with these roles has to tell of itself. */
+export function componentsOf(roles: readonly Role[]): Component[] {
+  const has = (role: Role, ...components: Component[]) => (roles.includes(role) ? components : []);
+  return [
+    ...(['activities', 'queues'] as const),
+    ...has('workflow', 'workflows'),
+    ...has('run', 'agents', 'llm'),
+    ...has('eval', 'outcomes', 'batches', 'llm'),
+  ];
+}
 
 /** Workers of one process, ready to run. */
 export interface RoleWorkers {
@@ -30,8 +57,12 @@ export interface RoleWorkers {
   close(): Promise<void>;
 }
 
-/** Makes one Temporal worker per role, each with its own slots. */
-export async function makeWorkers(config: Config, roles: readonly Role[]): Promise<RoleWorkers> {
+/** Makes one Temporal worker per role, each with its own slots. With `metrics`, what they do is counted there. */
+export async function makeWorkers(
+  config: Config,
+  roles: readonly Role[],
+  metrics?: Metrics,
+): Promise<RoleWorkers> {
   const { connectionOptions, namespace } = temporalConnection(config);
   const connection = await NativeConnection.connect(connectionOptions);
   const handlers = await loadHandlers(config.workers.handlers, { python: () => loadTools().python });
@@ -47,10 +78,21 @@ export async function makeWorkers(config: Config, roles: readonly Role[]): Promi
     shutdownGraceTime: 0,
     shutdownForceTime: `${config.workers.shutdownSeconds}s`,
     maxHeartbeatThrottleInterval: '10s',
-  } as const satisfies Omit<WorkerOptions, 'taskQueue'>;
+    interceptors: { activity: interceptorsOf(metrics) },
+  } satisfies Omit<WorkerOptions, 'taskQueue'>;
   // Graders ask judge models, which are servers of the pool as well.
   const samples = roles.includes('run') || roles.includes('eval');
-  const pool = samples ? await joinPool(config, shared) : undefined;
+  const watch = metrics && samples ? new PoolWatch(metrics) : undefined;
+  const pool = samples ? await joinPool(config, shared, watch?.changed) : undefined;
+  if (pool) watch?.watch(pool.view);
+  const parts = countedParts(
+    { store, groups: new GroupStore(config.derived.storeFolder), sandboxes, servers: pool?.view },
+    metrics,
+    {
+      kinds: new Set(handlers.list().map(({ name }) => name)),
+      version: () => pool?.view.lease.state && versionOf(pool.view.lease.state),
+    },
+  );
 
   const makers: Record<Role, () => Promise<Worker | Worker[]>> = {
     workflow: async () =>
@@ -80,20 +122,16 @@ export async function makeWorkers(config: Config, roles: readonly Role[]): Promi
         taskQueue: runQueue(config.derived.host),
         activities: makeRunActivities({
           handlers,
-          sandboxes,
-          policies: (pool as PoolPart).view,
+          sandboxes: parts.sandboxes,
+          policies: parts.servers as PolicySource,
           parser: PARSERS[config.llm.toolFormat],
           store,
         }),
         maxConcurrentActivityTaskExecutions: config.workers.runSlots ?? config.sandbox.capacity,
       }),
     eval: async () => {
-      const { evaluate, conclude } = makeEvaluateActivities({
-        handlers,
-        store,
-        sandboxes,
-        servers: pool?.view,
-      });
+      const { store, groups, servers } = parts;
+      const { evaluate, conclude } = makeEvaluateActivities({ handlers, store, sandboxes, servers });
       return [
         await Worker.create({
           ...shared,
@@ -108,10 +146,7 @@ export async function makeWorkers(config: Config, roles: readonly Role[]): Promi
           activities: {
             conclude,
             ...makeSweepActivities({ store }),
-            ...makeGroupActivities({
-              ...{ store, pool: config.llm.pool },
-              groups: new GroupStore(config.derived.storeFolder),
-            }),
+            ...makeGroupActivities({ store, groups, pool: config.llm.pool }),
           },
         }),
       ];
@@ -119,6 +154,7 @@ export async function makeWorkers(config: Config, roles: readonly Role[]): Promi
   };
   const workers: Worker[] = [...(pool?.workers ?? [])];
   for (const role of roles) workers.push(...[await makers[role]()].flat());
+  if (metrics) watchWork(metrics, { config, roles, connection, namespace });
   return {
     workers,
     close: async () => {
@@ -128,4 +164,42 @@ export async function makeWorkers(config: Config, roles: readonly Role[]): Promi
       await sandboxes.close();
     },
   };
+}
+
+function interceptorsOf(metrics: Metrics | undefined): ActivityInterceptorsFactory[] {
+  if (!metrics) return [withWork];
+  return [withWork, countActivities(metrics), ...(metrics.has('agents') ? [countRuns(metrics)] : [])];
+}
+
+/** Tells of the queues that this process takes from, of its slots, and of the rollouts that are open. */
+function watchWork(
+  metrics: Metrics,
+  {
+    config,
+    roles,
+    connection,
+    namespace,
+  }: { config: Config; roles: readonly Role[]; connection: NativeConnection; namespace: string },
+): void {
+  const { workers, sandbox, derived } = config;
+  const queues: Record<Role, TakenQueue[]> = {
+    workflow: [{ name: WORKFLOW_QUEUE, of: 'workflow' }],
+    init: [{ name: initQueue(), of: 'activity' }],
+    run: [{ name: runQueue(derived.host), of: 'activity' }],
+    eval: [
+      { name: evalQueue(), of: 'activity' },
+      { name: RECORDS_QUEUE, of: 'activity' },
+    ],
+  };
+  watchQueues(
+    connection,
+    namespace,
+    roles.flatMap((role) => queues[role]),
+    metrics,
+  );
+  const slots = metrics.gauge('rollouts_activity_slots');
+  if (roles.includes('init')) slots.set({ activity: 'init' }, workers.initSlots);
+  if (roles.includes('run')) slots.set({ activity: 'run' }, workers.runSlots ?? sandbox.capacity);
+  if (roles.includes('eval')) slots.set({ activity: 'evaluate' }, workers.evalSlots);
+  if (metrics.has('workflows')) watchOpen(connection, namespace, metrics);
 }

@@ -8,6 +8,7 @@ import { Lease } from './balance/lease.ts';
 import { type Claim, type JoinedMember, Member } from './balance/member.ts';
 import { type PoolAccess, PooledPolicy, type Wanted } from './balance/pooled-policy.ts';
 import { Bell } from './bell.ts';
+import type { ServerLoad } from './dialect.ts';
 import { makeDialect } from './dialects.ts';
 import type { HttpTimeouts } from './http.ts';
 import { openModel } from './model.ts';
@@ -22,6 +23,8 @@ const now = () => performance.now();
 export interface PoolViewOptions {
   readonly timeouts?: Partial<HttpTimeouts>;
   readonly backOff?: BackOff;
+  /** Told of every state of the pool that is acted on. */
+  readonly changed?: (state: PoolState) => void;
 }
 
 /**
@@ -34,6 +37,7 @@ export class PoolView implements PoolAccess {
   readonly lease: Lease;
   readonly #balancer: Balancer<Member>;
   readonly #timeouts: Partial<HttpTimeouts>;
+  readonly #changed: (state: PoolState) => void;
   readonly #members = new Map<string, Member>();
   /** Servers that are no longer the pool's and have requests under way. */
   readonly #retired = new Set<Member>();
@@ -44,8 +48,12 @@ export class PoolView implements PoolAccess {
   #expiring: NodeJS.Timeout | undefined;
 
   /** `worker` is the name under which the pool is asked. */
-  constructor(worker: string, { timeouts = {}, backOff = DEFAULT_BACK_OFF }: PoolViewOptions = {}) {
+  constructor(
+    worker: string,
+    { timeouts = {}, backOff = DEFAULT_BACK_OFF, changed = () => {} }: PoolViewOptions = {},
+  ) {
     this.lease = new Lease(worker);
+    this.#changed = changed;
     this.#timeouts = timeouts;
     this.#balancer = new Balancer(backOff);
     void this.#watchLoads();
@@ -60,6 +68,17 @@ export class PoolView implements PoolAccess {
     }));
   }
 
+  /** How much servers say that they have to do, of those that tell. */
+  async serverLoads(signal: AbortSignal): Promise<{ readonly url: string; readonly load: ServerLoad }[]> {
+    const told = await Promise.all(
+      this.#balancer.members.map(async ({ server: { url }, dialect }) => ({
+        url,
+        load: await dialect.load(signal).catch(() => null), // one that fails is left alone by those who need it
+      })),
+    );
+    return told.flatMap(({ url, load }) => (load ? [{ url, load }] : []));
+  }
+
   /** Acts on what the pool told when it was asked at `askedAt` (of `performance.now`). */
   take(state: PoolState, askedAt: number): void {
     const before = this.lease.state;
@@ -68,6 +87,7 @@ export class PoolView implements PoolAccess {
     this.#expiring = setTimeout(() => this.#expired(), Math.max(0, this.lease.until - now()));
     this.#expiring.unref();
     if (state.epoch !== before?.epoch) this.#changeTo(state);
+    this.#changed(state);
     if (state.floor !== before?.floor) for (const told of this.#floors) told(state.floor);
     this.#bell.ring();
   }

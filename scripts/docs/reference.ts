@@ -2,6 +2,7 @@ import type { z } from 'zod';
 import { environmentName, unwrapped, valueAt, valueNames } from '../../config/names.ts';
 import { ConfigSchema } from '../../config/schema.ts';
 import { FAILURES } from '../../contracts/failures.ts';
+import { COMPONENTS, METRICS, type MetricSpec } from '../../workers/metrics/table.ts';
 
 const MADE = '<!-- Made by `npm run docs`; a test compares it with the code. -->';
 
@@ -62,6 +63,42 @@ export function configurationPage(): string {
     '|---|---|---|---|',
     ...rows,
     '',
+  ].join('\n');
+}
+
+/** docs/metrics.md: every metric, by component. */
+export function metricsPage(): string {
+  const all = Object.entries(METRICS) as [string, MetricSpec][];
+  const sections = Object.entries(COMPONENTS).flatMap(([component, where]) => [
+    `## ${component}`,
+    '',
+    where,
+    '',
+    '| metric | kind | labels | meaning |',
+    '|---|---|---|---|',
+    ...all
+      .filter(([, spec]) => spec.component === component)
+      .map(([name, { kind, labels = [], help }]) => {
+        const shown = labels.map((label) => `\`${label}\``).join(', ') || '–';
+        return `| \`${name}\` | ${kind} | ${shown} | ${help} |`;
+      }),
+    '',
+  ]);
+  return [
+    '# Metrics',
+    MADE,
+    '',
+    'Workers and sandbox hosts serve Prometheus’ text format at `/metrics` of a port of their own (`metrics.workerPort`,',
+    '`metrics.hostPort`; `rollouts up` prints where), on the loopback unless `metrics.address` says otherwise; the',
+    '[gateway](gateway.md) at `/metrics` of its port, to tokens with the scope `read` where it has tokens. Workers and hosts',
+    'add what the Temporal SDK counts itself (`temporal_…`: slots, pollers, requests, workflow tasks), and every process what',
+    'it uses (`process_…`, `nodejs_…`). No label has a value for each rollout, task or call.',
+    '',
+    'What concerns the whole cluster (queues, open rollouts, the pool) is told by each process that knows it: take',
+    '`max by (…)`, not `sum`. Counts are of what a process did: take `sum`. Dashboards, alert rules and a scrape',
+    'configuration are in [monitoring/](../monitoring).',
+    '',
+    ...sections,
   ].join('\n');
 }
 

@@ -70,6 +70,7 @@ test('a running stack of the checkout is found, a dead one is not', () => {
     temporalAddress: '127.0.0.1:7300',
     uiUrl: 'http://127.0.0.1:8300',
     llmServers: [{ url: 'http://127.0.0.1:9000', dialect: 'llama.cpp' as const, policyVersion: 0 }],
+    metrics: [],
   };
   writeEndpoints(stateFolder, {
     ...endpoints,

@@ -1,13 +1,14 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
-import { configurationPage, failuresPage } from '../../scripts/docs/reference.ts';
+import { configurationPage, failuresPage, metricsPage } from '../../scripts/docs/reference.ts';
 
 const page = (name: string) => readFileSync(new URL(`../../docs/${name}`, import.meta.url), 'utf8');
 
 test('the reference pages say what the code says; `npm run docs` writes them', () => {
   assert.equal(page('failures.md'), failuresPage());
   assert.equal(page('configuration.md'), configurationPage());
+  assert.equal(page('metrics.md'), metricsPage());
 });
 
 test('every configuration value is described', () => {

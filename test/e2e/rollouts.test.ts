@@ -7,8 +7,10 @@ import { LlamaCppDialect } from '../../activities/llm/llama-cpp.ts';
 import { checksumOf } from '../../activities/trajectory/assemble.ts';
 import { PROJECT_ROOT } from '../../config/tools.ts';
 import { Trajectory } from '../../contracts/trajectory.ts';
+import { METRICS, type MetricName } from '../../workers/metrics/table.ts';
 import { embedded } from '../llm/embedded.ts';
 import { hasBrowser, startBrowser } from '../support/browser.ts';
+import { scrape } from '../support/scrape.ts';
 import { TestStack } from '../support/stack.ts';
 
 const TASKS = path.join(PROJECT_ROOT, 'examples', 'tasks', 'arithmetic.jsonl');
@@ -59,6 +61,56 @@ test('a file of tasks becomes a file of trajectories that keep the contract', as
     trajectories.some((trajectory) => trajectory.turns.some((turn) => turn.tool_calls.length > 0)),
     'the model called its tool',
   );
+});
+
+test('the metrics say what has run, and of no rollout by its name', async () => {
+  const { sum, samples, types } = await scrape(stack.endpoints().metrics);
+  assert.equal(sum('rollouts_ended_total'), 8);
+  for (const outcome of ['completed', 'truncated']) {
+    const those = trajectories.filter(({ truncated }) => (truncated === null) === (outcome === 'completed'));
+    assert.equal(sum('rollouts_ended_total', { kind: 'math', outcome }), those.length, outcome);
+  }
+  const total = (of: (trajectory: Trajectory) => number) =>
+    trajectories.reduce((before, trajectory) => before + of(trajectory), 0);
+  const sampled = total(({ loss_mask }) => loss_mask.filter((mask) => mask === 1).length);
+  const outputs = total(({ output_ids }) => output_ids.length);
+  const calls = trajectories.flatMap(({ turns }) => turns.flatMap(({ tool_calls }) => tool_calls));
+  for (const [name, labels, value] of [
+    ['rollouts_tokens_total', { kind: 'math', source: 'sampled' }, sampled],
+    ['rollouts_tokens_total', { source: 'observed' }, outputs - sampled],
+    ['rollouts_tokens_total', { source: 'prompt' }, total(({ input_ids }) => input_ids.length)],
+    ['rollouts_llm_sampled_tokens_total', {}, sampled],
+    ['rollouts_sampled_tokens_sum', { kind: 'math' }, sampled],
+    ['rollouts_turns_total', { kind: 'math' }, total(({ turns }) => turns.length)],
+    ['rollouts_llm_requests_total', {}, total(({ turns }) => turns.length)],
+    ['rollouts_reward_sum', { kind: 'math' }, total(({ reward }) => reward?.total ?? 0)],
+    ['rollouts_tool_calls_total', {}, calls.length],
+    ['rollouts_tool_calls_total', { exit: 'zero' }, calls.filter(({ exit_code }) => exit_code === 0).length],
+    ['rollouts_activity_seconds_count', { activity: 'init', end: 'ok' }, 8],
+    ['rollouts_activity_seconds_count', { activity: 'evaluate', end: 'ok' }, 8],
+    ['rollouts_runs_total', {}, 8],
+    ['rollouts_part_seconds_count', { part: 'total' }, 8],
+    ['rollouts_host_call_seconds_count', { call: 'POST /v1/sandboxes', code: '200' }, 8],
+    ['rollouts_sandboxes', {}, 0],
+    ['rollouts_sandbox_leaks_total', {}, 0],
+    ['rollouts_pool_lease', {}, 1],
+    ['rollouts_llm_servers', { state: 'active' }, 1],
+    ['rollouts_queue_unknown', {}, 0],
+    ['rollouts_queue_backlog_tasks', {}, 0],
+  ] as const) {
+    assert.equal(sum(name, labels), value, `${name} ${JSON.stringify(labels)}`);
+  }
+  assert.ok(Math.abs(sum('rollouts_part_seconds_sum', { part: 'run' })) > 0);
+  // Their own, and those of the SDK and the process beside them, each declared where it belongs.
+  const gateway = (name: string) => METRICS[name as MetricName].component === 'gateway';
+  for (const name of Object.keys(METRICS)) assert.equal(types.has(name), !gateway(name), name);
+  for (const name of ['temporal_worker_task_slots_used', 'process_cpu_seconds_total'])
+    assert.ok(types.has(name), name);
+  const values = samples.flatMap(({ labels }) => Object.values(labels));
+  for (const { rollout_id, batch_id, workflow_run_id } of trajectories) {
+    for (const id of [rollout_id, batch_id as string, workflow_run_id])
+      assert.ok(!values.some((value) => value.includes(id)), id);
+  }
 });
 
 test('the tokens decode to the conversation', async () => {

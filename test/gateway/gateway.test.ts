@@ -18,6 +18,8 @@ import type { Trajectory } from '../../contracts/trajectory.ts';
 import { makeApp } from '../../gateway/app.ts';
 import { readTokens } from '../../gateway/auth.ts';
 import type { App } from '../../gateway/gateway.ts';
+import { METRICS } from '../../workers/metrics/table.ts';
+import { parseScrape } from '../support/scrape.ts';
 import { ledgers } from '../trajectory/records.ts';
 import { gate } from '../workflows/kept.ts';
 import { placement, report, untilCancelled, usual } from '../workflows/scripted.ts';
@@ -406,4 +408,26 @@ test('a batch streams its groups and its events, and events go on where a reader
   const bad = { ...body, batchId: 'batch-2', sources: [{ tasks: [{ ...sum('x', []), data: {} }] }] };
   assert.equal((await call('POST', '/v1/batches', { body: bad })).status, 422);
   assert.equal((await call('GET', '/v1/batches/batch-2/events')).status, 404);
+});
+
+test('its metrics are by route and status, for those who may read', async () => {
+  assert.equal((await call('GET', '/metrics', { token: null })).status, 401);
+  const before = parseScrape((await call('GET', '/metrics', { token: tokens.dashboard as string })).text);
+  for (const id of ['nobody', 'nobody-else']) await call('GET', `/v1/rollouts/${id}`);
+  await call('GET', '/there/is/no/such/place');
+  const after = await call('GET', '/metrics', { token: tokens.dashboard as string });
+  assert.match(after.type ?? '', /^text\/plain; version=0\.0\.4/);
+  const { sum, types, samples } = parseScrape(after.text);
+  const more = (labels: Record<string, string>) => {
+    const [was = 0, is = 0] = [before, { sum }].map((one) =>
+      one.sum('rollouts_http_request_seconds_count', labels),
+    );
+    return is - was;
+  };
+  assert.equal(more({ method: 'GET', route: '/v1/rollouts/:rolloutId', code: '404' }), 2);
+  assert.equal(more({ route: 'none', code: '404' }), 1);
+  assert.equal(sum('rollouts_http_requests_open'), 1, 'this one');
+  for (const [name, { component }] of Object.entries(METRICS))
+    assert.equal(types.has(name), component === 'gateway', name);
+  assert.ok(!samples.some(({ labels }) => Object.values(labels).includes('nobody')));
 });

@@ -126,7 +126,9 @@ test('a sandbox that nobody asks about is reaped only if its rollout is over', a
   await auditAfter(60_000).look();
   assert.equal((await silent.bash('echo asked for')).output.text, 'asked for\n');
   await silence();
+  assert.equal(audit.reaped, 0);
   await audit.look();
+  assert.equal(audit.reaped, 1);
   await assert.rejects(silent.bash('true'), failure('SandboxLost'));
   assert.equal((await asked.bash('echo alive')).output.text, 'alive\n');
   watching.abort();

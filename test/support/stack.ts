@@ -83,7 +83,7 @@ export class TestStack {
   }
 
   /** Addresses of the running stack. */
-  endpoints(): { temporalAddress: string; uiUrl: string; llmServers: { url: string }[] } {
+  endpoints(): { temporalAddress: string; uiUrl: string; llmServers: { url: string }[]; metrics: string[] } {
     return JSON.parse(readFileSync(path.join(this.folder, 'endpoints.json'), 'utf8'));
   }
 

@@ -4,6 +4,7 @@ import { Runtime, Worker, type WorkerOptions } from '@temporalio/worker';
 import { PoolView } from '../../activities/llm/pool-view.ts';
 import { makePoolActivities } from '../../activities/pool.ts';
 import type { Config } from '../../config/load.ts';
+import type { PoolState } from '../../contracts/pool.ts';
 import { controlQueue, POOL_QUEUE } from '../../contracts/queues.ts';
 import { PoolKeeper } from './keeper.ts';
 
@@ -16,15 +17,20 @@ export interface PoolPart {
   leave(): Promise<void>;
 }
 
-/** Joins the pool of a configuration, with a name of its own for as long as this process lives. */
+/**
+ * Joins the pool of a configuration, with a name of its own for as long as this process lives. `changed` is told of every
+ * state of it that is acted on.
+ */
 export async function joinPool(
   { llm, derived }: Config,
   shared: Omit<WorkerOptions, 'taskQueue'> & Required<Pick<WorkerOptions, 'connection'>>,
+  changed: (state: PoolState) => void = () => {},
 ): Promise<PoolPart> {
   const { connection, namespace, dataConverter } = shared;
   const worker = `${derived.host}-${randomUUID().slice(0, 8)}`;
   const view = new PoolView(worker, {
     timeouts: { firstByteMs: llm.firstByteSeconds * 1000, idleMs: llm.idleSeconds * 1000 },
+    changed,
   });
   const keeper = new PoolKeeper({
     client: new Client({

@@ -50,6 +50,8 @@ export class Audit {
   /** When a rollout was last found to be open. */
   private readonly open = new Map<string, number>();
   private timer: NodeJS.Timeout | undefined;
+  /** Sandboxes that it has reaped. */
+  reaped = 0;
 
   constructor(options: AuditOptions) {
     this.options = options;
@@ -108,6 +110,7 @@ export class Audit {
     if (state === 'unknown' && now - heard < times.unknownMs) return;
     logger.warn({ sandbox: sandboxId, rollout: rolloutId, run: workflowRunId, state }, 'reaping a sandbox');
     await reap(sandboxId);
+    this.reaped++;
   }
 
   private async lookUp(rolloutId: string, workflowRunId: string): Promise<RolloutState> {

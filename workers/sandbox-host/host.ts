@@ -210,6 +210,11 @@ export class SandboxHost {
     };
   }
 
+  /** Sandboxes that ended with an earlier host of this machine, found when this one began. */
+  get lostBefore(): number {
+    return this.lost.size;
+  }
+
   /** Sandboxes of agents that take up room; one that is dead and waits to be released does not. */
   private get agents(): number {
     return [...this.byRollout.values()].filter(({ isDead }) => !isDead).length + this.beingMade;

@@ -1,5 +1,5 @@
 import { Client, WorkflowIdConflictPolicy } from '@temporalio/client';
-import { NativeConnection, Runtime, Worker } from '@temporalio/worker';
+import { NativeConnection, Worker } from '@temporalio/worker';
 import { makeControlActivities } from '../../activities/control.ts';
 import { SandboxClient } from '../../activities/sandbox/client.ts';
 import { TrajectoryStore } from '../../activities/trajectory/store.ts';
@@ -11,7 +11,11 @@ import { messageOf } from '../../contracts/failures.ts';
 import { controlQueue, WORKFLOW_QUEUE } from '../../contracts/queues.ts';
 import { CANCEL_SWEEPER, HOST_WORKFLOW } from '../../contracts/sweep.ts';
 import { dataConverterOf } from '../../temporal-config/encryption/data-converter.ts';
-import { makeLogger, temporalLogger } from '../log.ts';
+import { makeLogger } from '../log.ts';
+import { countActivities } from '../metrics/activities.ts';
+import { countHost } from '../metrics/host.ts';
+import { startMetrics } from '../metrics/process.ts';
+import { watchQueues } from '../metrics/queues.ts';
 import { announceReady, runUntilStopped } from '../process.ts';
 import { lookUpIn } from './lookup.ts';
 import { startSandboxHost } from './server.ts';
@@ -23,7 +27,12 @@ const PRESENT_MS = 30_000;
 async function main(): Promise<void> {
   const config = loadConfig();
   const log = makeLogger('sandbox-host', config.log.level);
-  Runtime.install({ logger: temporalLogger(log), shutdownSignals: [] });
+  const { metrics, close: closeMetrics } = await startMetrics(
+    config,
+    config.metrics.hostPort,
+    ['activities', 'queues', 'sandboxes'],
+    log,
+  );
   const { host } = config.derived;
   const { connectionOptions, namespace } = temporalConnection(config);
   const connection = await NativeConnection.connect(connectionOptions);
@@ -45,6 +54,7 @@ async function main(): Promise<void> {
     },
     isOpen: lookUpIn(temporal),
     logger: log,
+    ...(metrics && { observe: (api, its) => countHost(api, its, metrics) }),
   });
   const sandboxes = new SandboxClient(server);
   const worker = await Worker.create({
@@ -58,7 +68,9 @@ async function main(): Promise<void> {
     }),
     maxConcurrentActivityTaskExecutions: 64,
     shutdownForceTime: '5s',
+    ...(metrics && { interceptors: { activity: [countActivities(metrics)] } }),
   });
+  if (metrics) watchQueues(connection, namespace, [{ name: controlQueue(host), of: 'activity' }], metrics);
   log.info({ host, backend: config.sandbox.backend, socket: server.socketPath }, 'sandbox host is up');
   const present = (ifThereIsOne: WorkflowIdConflictPolicy) =>
     temporal.workflow.start(HOST_WORKFLOW, {
@@ -88,6 +100,7 @@ async function main(): Promise<void> {
   await server.close();
   await sandboxes.close();
   await connection.close();
+  await closeMetrics();
 }
 
 main().then(

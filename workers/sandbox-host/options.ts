@@ -1,6 +1,8 @@
+import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import type { SandboxBackendName } from '../../contracts/sandbox.ts';
 import type { AuditOptions, AuditTimes } from './audit.ts';
+import type { SandboxHost } from './host.ts';
 
 /** Everything a sandbox host is started with. */
 export interface SandboxHostOptions {
@@ -26,4 +28,6 @@ export interface SandboxHostOptions {
   readonly isOpen?: AuditOptions['isOpen'];
   readonly audit?: Partial<AuditTimes>;
   readonly logger: Logger;
+  /** Given the server of its API before that has routes, to look at the calls that come. */
+  readonly observe?: (server: FastifyInstance, host: SandboxHost) => void;
 }

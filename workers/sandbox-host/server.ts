@@ -114,6 +114,7 @@ function makeServer(host: SandboxHost, token: string): FastifyInstance {
       .code(404)
       .send({ type: 'InvalidRequest', message: `no such call: ${request.method} ${request.url}` }),
   );
+  host.options.observe?.(server, host);
   addRoutes(server, host);
   return server;
 }

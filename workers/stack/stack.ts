@@ -52,6 +52,7 @@ export async function startStack(config: Config, report: Report): Promise<Stack>
       temporalAddress: address,
       uiUrl,
       llmServers: parts.llmServers,
+      metrics: parts.metrics,
       supervisorPid: process.pid,
       supervisorStart: startTimeOf(process.pid) ?? '',
     });
@@ -74,6 +75,7 @@ export async function startStack(config: Config, report: Report): Promise<Stack>
 
 class Parts {
   llmServers: LlmServer[] = [];
+  metrics: string[] = [];
   /** Resolves with a sentence when a part could not be kept running. */
   readonly broken: Promise<string>;
   private readonly config: Config;
@@ -104,7 +106,11 @@ class Parts {
       temporal: { address: temporal.address },
       llm: { servers: this.llmServers },
       state: { folder: this.config.derived.stateFolder },
+      metrics: { workerPort: ports.workerMetrics, hostPort: ports.hostMetrics },
     });
+    const served = [ports.workerMetrics, ports.hostMetrics].filter((port) => port !== 0);
+    this.metrics = served.map((port) => `http://${this.config.metrics.address}:${port}/metrics`);
+    if (served.length > 0) this.report(`metrics at ${this.metrics.join(' and ')}`);
     await this.startNode('sandbox-host', 'workers/sandbox-host/main.ts', env, (argv) =>
       withNothingInherited(this.tools.python, argv),
     );

@@ -1,0 +1,44 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
+import type { Context } from '@temporalio/activity';
+import type { ActivityInterceptorsFactory } from '@temporalio/worker';
+
+/** What a process is working on at a place in its code: known to log lines and counts without being handed on. */
+export interface Work {
+  readonly activity: string;
+  /** Of activities of a workflow: of a stage, the rollout's id. */
+  readonly workflow?: string;
+  /** Of a stage. */
+  readonly rollout?: string;
+  /** Of the rollout. */
+  readonly attempt?: number;
+  /** Name of the handler of the rollout's task. */
+  readonly kind?: string;
+}
+
+const storage = new AsyncLocalStorage<Work>();
+
+/** What is worked on here; undefined outside of activities. */
+export function currentWork(): Work | undefined {
+  return storage.getStore();
+}
+
+/** Makes what an activity works on known to all that it calls. */
+export const withWork: ActivityInterceptorsFactory = (context) => ({
+  inbound: { execute: (input, next) => storage.run(workOf(context, input.args[0]), () => next(input)) },
+});
+
+/** Stages are given the rollout's request and its attempt. */
+function workOf({ info }: Context, input: unknown): Work {
+  const { request, attempt } = (input ?? {}) as {
+    readonly request?: { readonly rolloutId?: string; readonly task?: { readonly handler?: string } };
+    readonly attempt?: number;
+  };
+  const workflow = info.workflowExecution?.workflowId;
+  return {
+    activity: info.activityType,
+    ...(workflow === undefined ? {} : { workflow }),
+    ...(request?.rolloutId === undefined ? {} : { rollout: request.rolloutId }),
+    ...(attempt === undefined ? {} : { attempt }),
+    ...(request?.task?.handler === undefined ? {} : { kind: request.task.handler }),
+  };
+}
