@@ -1,5 +1,5 @@
 import { PythonPools } from '../activities/grading/python-pools.ts';
-import { BUILT_IN, HandlerRegistry } from '../activities/handlers/registry.ts';
+import { builtIn, HandlerRegistry } from '../activities/handlers/registry.ts';
 import { GradingHost } from '../client/grading-host.ts';
 import { gradeRecorded } from '../client/recorded.ts';
 import { loadConfig } from '../config/load.ts';
@@ -43,7 +43,7 @@ const KINDS = {
 /** Grades per second of each kind and their p99; and those of maths while answers that hang are graded beside. */
 export async function benchGraders({ n: wanted, say }: BenchOptions): Promise<BenchResult> {
   const python = new PythonPools(() => loadTools().python);
-  const registry = new HandlerRegistry(BUILT_IN, python);
+  const registry = new HandlerRegistry(builtIn(), python);
   const host = new GradingHost(loadConfig());
   let grades = 0;
   const grade = async ({ handler, data, response }: { handler: string; data: object; response: string }) => {

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
-import { replyTo } from './policy.ts';
+import { type Reply, replyTo } from './policy.ts';
 import { CHAT_TEMPLATE, decode, END_TEXT, encode, VOCABULARY_SIZE } from './tokens.ts';
 
 /** Ways in which the server does not answer: a status, silence, or a connection cut in the middle of a stream. */
@@ -20,6 +20,11 @@ export interface Served {
   endedAt: number;
 }
 
+/** What comes after a prompt, and in which turn of which task that is. */
+export type Replier = (promptIds: readonly number[]) => Pick<Reply, 'turn' | 'ids' | 'probabilities'> & {
+  readonly task: { readonly name: string };
+};
+
 /** How fast tokens come: so many at a time, so many milliseconds apart. */
 export interface Pace {
   readonly tokens: number;
@@ -28,15 +33,17 @@ export interface Pace {
 
 /**
  * An LLM server that speaks llama.cpp's token protocol (as contracts of activities/llm/llama-cpp-wire.ts have
- * it) and plays the recorded policy. It keeps account of every request, and refuses in several ways when told.
+ * it) and plays a recorded policy. It keeps account of every request, and refuses in several ways when told.
  */
 export class PolicyServer {
   readonly served: Served[] = [];
   pace: Pace = { tokens: 1000, ms: 0 };
   refusal: Refusal | null = null;
   private readonly server: http.Server;
+  private readonly replyTo: Replier;
 
-  private constructor() {
+  private constructor(replyTo: Replier) {
+    this.replyTo = replyTo;
     this.server = http.createServer((request, response) => {
       this.answer(request, response).catch((error: unknown) => {
         // Nobody's prompt: it shows as a rollout that the server rejected.
@@ -46,8 +53,9 @@ export class PolicyServer {
     });
   }
 
-  static async start(): Promise<PolicyServer> {
-    const policy = new PolicyServer();
+  /** `replier`: says what comes after a prompt; the policy of this suite's tasks if not given. */
+  static async start(replier: Replier = replyTo): Promise<PolicyServer> {
+    const policy = new PolicyServer(replier);
     policy.server.listen(0, '127.0.0.1');
     await once(policy.server, 'listening');
     return policy;
@@ -79,7 +87,7 @@ export class PolicyServer {
   }
 
   private async complete(body: Record<string, unknown>, response: http.ServerResponse): Promise<void> {
-    const { task, turn, ids, probabilities } = replyTo(body.prompt as number[]);
+    const { task, turn, ids, probabilities } = this.replyTo(body.prompt as number[]);
     const most = Math.min(ids.length, body.n_predict as number);
     const served: Served = { task: task.name, turn, at: Date.now(), delivered: 0, end: null, endedAt: 0 };
     this.served.push(served);
@@ -109,7 +117,10 @@ export class PolicyServer {
         stop: false,
         tokens,
         tokens_predicted: next,
-        completion_probabilities: tokens.map((id, index) => ({ id, prob: probabilities[at + index] })),
+        completion_probabilities: tokens.map((id, index) => {
+          const prob = probabilities[at + index] as number;
+          return body.post_sampling_probs ? { id, prob } : { id, logprob: Math.log(prob) };
+        }),
       });
       at = next;
       served.delivered = next;

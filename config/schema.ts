@@ -173,6 +173,13 @@ export const ConfigSchema = z.strictObject({
         .array(z.string())
         .default([])
         .describe('Modules of further handlers: paths or package names.'),
+      searchUrl: z
+        .url({ protocol: /^https?$/ })
+        .optional()
+        .describe(
+          'Search service that `stem` offers where a task brings no documents, asked as Search-R1’s retriever is; ' +
+            'docs/graders.md.',
+        ),
     })
     .prefault({}),
   gateway: z

@@ -113,6 +113,12 @@ export const FAILURES = {
     retry: 'never',
     advice: 'The model or its chat template cannot be used token-exactly: the message says why.',
   },
+  SearchUnreachable: {
+    stage: 'run',
+    cause: 'infrastructure',
+    retry: 'stage',
+    advice: 'The search service did not answer: check workers.searchUrl and that the service runs.',
+  },
   FenceRefused: {
     stage: 'any',
     cause: 'infrastructure',

@@ -21,7 +21,10 @@ async function main(): Promise<void> {
     config,
     client,
     store: new TrajectoryStore(config.derived.storeFolder),
-    handlers: await loadHandlers(config.workers.handlers, { python: () => loadTools().python }),
+    handlers: await loadHandlers(config.workers.handlers, {
+      python: () => loadTools().python,
+      searchUrl: config.workers.searchUrl,
+    }),
     tokens,
     log: log as FastifyBaseLogger,
   });

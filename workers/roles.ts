@@ -65,7 +65,10 @@ export async function makeWorkers(
 ): Promise<RoleWorkers> {
   const { connectionOptions, namespace } = temporalConnection(config);
   const connection = await NativeConnection.connect(connectionOptions);
-  const handlers = await loadHandlers(config.workers.handlers, { python: () => loadTools().python });
+  const handlers = await loadHandlers(config.workers.handlers, {
+    python: () => loadTools().python,
+    searchUrl: config.workers.searchUrl,
+  });
   const store = new TrajectoryStore(config.derived.storeFolder);
   const sandboxes = new SandboxClient(sandboxHostAddress(config.derived.stateFolder));
   const dataConverter = dataConverterOf(config);

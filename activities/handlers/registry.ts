@@ -7,18 +7,19 @@ import { PythonPools, type PythonPrograms } from '../grading/python-pools.ts';
 import { code, codeFraction } from './code/code.ts';
 import type { AgentHandler } from './handler.ts';
 import { math, mathPlain } from './math/math.ts';
-import { stem } from './stem/stem.ts';
+import { stemHandler } from './stem/stem.ts';
 import { swe } from './swe/swe.ts';
 
+/** What the configuration says to handlers that come with the project. */
+export interface HandlerOptions {
+  /** Search service of `stem`. */
+  readonly searchUrl?: string | undefined;
+}
+
 /** The handlers that come with the project. */
-export const BUILT_IN: readonly AgentHandler[] = [
-  math,
-  mathPlain,
-  code,
-  codeFraction,
-  stem,
-  swe,
-] as AgentHandler[];
+export function builtIn(options: HandlerOptions = {}): AgentHandler[] {
+  return [math, mathPlain, code, codeFraction, stemHandler(options), swe] as AgentHandler[];
+}
 
 /** Where there is none: only handlers that ask it notice. */
 const NO_PYTHON: PythonPrograms = {
@@ -32,7 +33,7 @@ export class HandlerRegistry {
   readonly python: PythonPrograms;
   private readonly byName = new Map<string, AgentHandler>();
 
-  constructor(handlers: readonly AgentHandler[] = BUILT_IN, python: PythonPrograms = NO_PYTHON) {
+  constructor(handlers: readonly AgentHandler[] = builtIn(), python: PythonPrograms = NO_PYTHON) {
     this.python = python;
     for (const handler of handlers) this.add(handler);
   }
@@ -98,9 +99,13 @@ export class HandlerRegistry {
  */
 export async function loadHandlers(
   modules: readonly string[],
-  { folder = process.cwd(), python }: { readonly folder?: string; readonly python: () => string },
+  {
+    folder = process.cwd(),
+    python,
+    ...options
+  }: { readonly folder?: string; readonly python: () => string } & HandlerOptions,
 ): Promise<HandlerRegistry> {
-  const registry = new HandlerRegistry(BUILT_IN, new PythonPools(python));
+  const registry = new HandlerRegistry(builtIn(options), new PythonPools(python));
   for (const name of modules) {
     for (const handler of await importHandlers(name, folder)) registry.add(handler);
   }

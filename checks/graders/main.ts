@@ -1,7 +1,7 @@
 import { mkdir, readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { PythonPools } from '../../activities/grading/python-pools.ts';
-import { BUILT_IN, HandlerRegistry } from '../../activities/handlers/registry.ts';
+import { builtIn, HandlerRegistry } from '../../activities/handlers/registry.ts';
 import { GradingHost } from '../../client/grading-host.ts';
 import { gradeRecorded } from '../../client/recorded.ts';
 import { type Fields, rowsOf } from '../../client/rows.ts';
@@ -24,7 +24,7 @@ interface Case {
 const AT_ONCE = 4;
 const SECONDS = 600;
 const python = new PythonPools(() => loadTools().python);
-const registry = new HandlerRegistry(BUILT_IN, python);
+const registry = new HandlerRegistry(builtIn(), python);
 const config = loadConfig();
 const host = new GradingHost(config);
 let grades = 0;

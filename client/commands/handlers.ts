@@ -8,7 +8,12 @@ import { type Output, tableOf } from '../output.ts';
 
 /** `rollouts handlers`: the kinds of task that can be run, with their schema and an example. */
 export async function handlersCommand(config: Config, output: Output): Promise<number> {
-  const handlers = (await loadHandlers(config.workers.handlers, { python: () => loadTools().python }))
+  const handlers = (
+    await loadHandlers(config.workers.handlers, {
+      python: () => loadTools().python,
+      searchUrl: config.workers.searchUrl,
+    })
+  )
     .list()
     .map((handler) => ({
       name: handler.name,

@@ -28,7 +28,10 @@ export interface RunOptions {
  * @returns the exit code: 0 if every line was a task and no rollout failed.
  */
 export async function runCommand(config: Config, options: RunOptions, output: Output): Promise<number> {
-  const registry = await loadHandlers(config.workers.handlers, { python: () => loadTools().python });
+  const registry = await loadHandlers(config.workers.handlers, {
+    python: () => loadTools().python,
+    searchUrl: config.workers.searchUrl,
+  });
   const client = await RolloutClient.connect(config);
   const batch = options.batch ?? newBatchId();
   process.once('SIGINT', () => {

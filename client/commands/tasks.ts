@@ -18,7 +18,10 @@ export async function tasksCommand(
   if (action !== 'check' || file === undefined) {
     throw new RolloutError('InvalidRequest', `tasks ${action}: expected "check <file>"`);
   }
-  const registry = await loadHandlers(config.workers.handlers, { python: () => loadTools().python });
+  const registry = await loadHandlers(config.workers.handlers, {
+    python: () => loadTools().python,
+    searchUrl: config.workers.searchUrl,
+  });
   const bad: { line: number; problem: string }[] = [];
   let good = 0;
   const tasks = readTasks(file, handler, registry, ({ line, problem }) => {

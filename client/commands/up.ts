@@ -65,7 +65,10 @@ async function runSampleBatch(config: Config, samples: number, output: Output): 
     const code = await runTasks(
       client,
       forSample(config),
-      await loadHandlers(config.workers.handlers, { python: () => loadTools().python }),
+      await loadHandlers(config.workers.handlers, {
+        python: () => loadTools().python,
+        searchUrl: config.workers.searchUrl,
+      }),
       {
         tasks: path.join(PROJECT_ROOT, 'examples', 'tasks', 'arithmetic.jsonl'),
         handler: 'math',

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { PythonPools } from '../../activities/grading/python-pools.ts';
-import { BUILT_IN, HandlerRegistry } from '../../activities/handlers/registry.ts';
+import { builtIn, HandlerRegistry } from '../../activities/handlers/registry.ts';
 import { rolloutIdOf } from '../../client/batch.ts';
 import { type BadLine, readTasks } from '../../client/tasks-file.ts';
 import { loadTools } from '../../config/tools.ts';
@@ -12,7 +12,7 @@ import { visibilityQuery } from '../../contracts/filter.ts';
 import { RolloutId } from '../../contracts/request.ts';
 
 const python = new PythonPools(() => loadTools().python);
-const registry = new HandlerRegistry(BUILT_IN, python);
+const registry = new HandlerRegistry(builtIn(), python);
 let folder: string;
 before(async () => {
   folder = await mkdtemp(path.join(tmpdir(), 'tasks-'));

@@ -1,17 +1,24 @@
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
-import { writeFile } from 'node:fs/promises';
+import { mkdtemp, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { LlamaCppDialect } from '../../activities/llm/llama-cpp.ts';
 import { checksumOf } from '../../activities/trajectory/assemble.ts';
+import { readTrajectory, TrajectoryStore } from '../../activities/trajectory/store.ts';
+import { PolicyServer } from '../../chaos/policy-server.ts';
+import { decode } from '../../chaos/tokens.ts';
+import { RolloutClient } from '../../client/rollout-client.ts';
+import { loadConfig } from '../../config/load.ts';
 import { PROJECT_ROOT } from '../../config/tools.ts';
+import type { RolloutRequestInput } from '../../contracts/request.ts';
 import { Trajectory } from '../../contracts/trajectory.ts';
 import { METRICS, type MetricName } from '../../workers/metrics/table.ts';
 import { embedded } from '../llm/embedded.ts';
 import { hasBrowser, startBrowser } from '../support/browser.ts';
 import { scrape } from '../support/scrape.ts';
 import { TestStack } from '../support/stack.ts';
+import { type Kind, kinds, playing, SIDES, type Side, taskOf } from './kinds.ts';
 
 const TASKS = path.join(PROJECT_ROOT, 'examples', 'tasks', 'arithmetic.jsonl');
 const signal = AbortSignal.timeout(300_000);
@@ -214,6 +221,67 @@ test('malformed lines are named, counted and cost the exit code, and nothing els
   const summary = JSON.parse(run.stdout);
   assert.equal(summary.badLines, 1);
   assert.equal(summary.rollouts, 1);
+});
+
+test('an agent solves a task of each kind with its tools, and finds nothing of its grader; wrong answers are worth 0', async (t) => {
+  const folder = await mkdtemp(path.join(stack.folder, 'swe-'));
+  const all = await kinds(folder);
+  const server = await PolicyServer.start(playing(all));
+  const { temporalAddress: address } = stack.endpoints();
+  const config = loadConfig({ env: {}, flags: { temporal: { address }, state: { folder: stack.folder } } });
+  const client = await RolloutClient.connect(config);
+  t.after(async () => {
+    await client.pool.remove(server.url);
+    await client.close();
+    await server.close();
+  });
+  await client.pool.add({ server: { url: server.url }, labels: ['played', 'judge'] });
+  const store = new TrajectoryStore(config.derived.storeFolder);
+  const roll = async (kind: Kind, side: Side, more: Partial<RolloutRequestInput> = {}) => {
+    const task = taskOf(kind, side);
+    const rolloutId = `kinds-${task.id}-${more.serverLabel ?? 'played'}`;
+    const result = await client.execute({
+      ...{ rolloutId, task, serverLabel: 'played', sampling: { maxTokensPerTurn: 2000 } },
+      attempts: { stage: 1 },
+      ...more,
+    });
+    assert.deepEqual(await store.getTerminal(rolloutId), result);
+    const [trajectory] = result.trajectory ? await readTrajectory(result.trajectory) : [];
+    return { result, trajectory, kind, side };
+  };
+  const played = all.flatMap((kind) => SIDES.filter((side) => kind[side]).map((side) => roll(kind, side)));
+  // The same tasks, and a model that cannot solve them.
+  const real = all.map((kind) =>
+    roll(kind, 'right', {
+      serverLabel: 'policy',
+      limits: { maxTurns: 2 },
+      sampling: { maxTokensPerTurn: 40, seed: 3 },
+    }),
+  );
+  for (const { result, trajectory, kind, side } of await Promise.all(played)) {
+    const what = `${kind.name}, ${side}: ${JSON.stringify([result.failure, result.reward, trajectory?.messages])}`;
+    if (side === 'unclear') {
+      assert.deepEqual([result.outcome, result.reward], ['failed', null], what);
+      assert.match(result.failure?.message ?? '', /the judge gave no verdict: I would rather not say/);
+      continue;
+    }
+    assert.deepEqual([result.outcome, result.reward?.total], ['completed', side === 'right' ? 1 : 0], what);
+    assert.ok(trajectory);
+    const sampled = trajectory.output_ids.filter((_, at) => trajectory.loss_mask[at] === 1);
+    assert.equal(decode(sampled), kind[side]?.map((reply) => `${reply}<|im_end|>`).join(''), what);
+    const heard = trajectory.messages.filter(({ role }) => role === 'tool').map(({ content }) => content);
+    if (side === 'wrong') continue;
+    const searched = heard.find((text) => text.includes('searched'));
+    assert.equal(searched?.trim(), `${kind.commits}\nsearched`, what);
+    if (kind.name === 'stem') {
+      assert.match(heard.at(-2) ?? '', /^\[1\] Constants\nNothing[\s\S]*Zyx constant is 17\.25/);
+      assert.equal(heard.at(-1), '[1] Others\nAbc: 25.5 m');
+    }
+  }
+  for (const { result, kind } of await Promise.all(real)) {
+    assert.notEqual(result.outcome, 'failed', `${kind.name}: ${JSON.stringify(result.failure)}`);
+    assert.equal(result.reward?.total, 0, kind.name);
+  }
 });
 
 test('a second server with other weights takes over; the one before it leaves the pool', async (t) => {

@@ -1,6 +1,6 @@
 import type { TestContext } from 'node:test';
 import { PythonPools } from '../../activities/grading/python-pools.ts';
-import { BUILT_IN, HandlerRegistry } from '../../activities/handlers/registry.ts';
+import { builtIn, HandlerRegistry } from '../../activities/handlers/registry.ts';
 import { gradeRecorded } from '../../client/recorded.ts';
 import { loadTools } from '../../config/tools.ts';
 import type { Reward } from '../../contracts/trajectory.ts';
@@ -10,7 +10,7 @@ import { startHost } from '../sandbox/support.ts';
 export async function startGrader(t: Pick<TestContext, 'after'>) {
   const python = new PythonPools(() => loadTools().python);
   t.after(() => python.close());
-  const registry = new HandlerRegistry(BUILT_IN, python);
+  const registry = new HandlerRegistry(builtIn(), python);
   const { client } = await startHost(t);
   let grades = 0;
   return {

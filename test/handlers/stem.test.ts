@@ -1,4 +1,7 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import http from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { after, test } from 'node:test';
 import { judgeOn } from '../../activities/grading/judge-model.ts';
 import { PythonPools } from '../../activities/grading/python-pools.ts';
@@ -8,15 +11,18 @@ import {
   readQuantity,
   sameQuantity,
 } from '../../activities/grading/quantities.ts';
-import { BUILT_IN, HandlerRegistry } from '../../activities/handlers/registry.ts';
+import { builtIn, HandlerRegistry } from '../../activities/handlers/registry.ts';
 import { rewardOf } from '../../activities/handlers/reward-of.ts';
 import { choiceIn } from '../../activities/handlers/stem/choice.ts';
-import { stem } from '../../activities/handlers/stem/stem.ts';
+import { stemHandler } from '../../activities/handlers/stem/stem.ts';
 import { questionOf, StemTask } from '../../activities/handlers/stem/task.ts';
+import type { BoundSandbox } from '../../activities/sandbox/bound.ts';
+import type { Tool } from '../../activities/tools/tool.ts';
 import { loadTools } from '../../config/tools.ts';
 import { RolloutError } from '../../contracts/failures.ts';
 import { letterPolicy } from '../support/letters.ts';
 
+const stem = stemHandler();
 const python = new PythonPools(() => loadTools().python);
 after(() => python.close());
 
@@ -123,7 +129,7 @@ test('questions of every layout are graded, near misses are 0', async () => {
 });
 
 test('a bad question is named by its field, where it is loaded', async () => {
-  const registry = new HandlerRegistry(BUILT_IN, python);
+  const registry = new HandlerRegistry(builtIn(), python);
   const admit = (data: Record<string, unknown>) => registry.admit({ handler: 'stem', id: 'a', data });
   await assert.rejects(admit({ ...MMLU, answer: 4 }), {
     type: 'InvalidTask',
@@ -191,4 +197,45 @@ test('a judge model is asked on the servers that are labelled for it; one that c
     type: 'GraderFailed',
     message: /nobody is there/,
   });
+});
+
+test('a search service is asked where the configuration names one and the task brings no documents', async (t) => {
+  const asked: unknown[] = [];
+  let answer: [status: number, body: string] = [200, ''];
+  const server = http.createServer(async (request, response) => {
+    let body = '';
+    for await (const chunk of request) body += chunk;
+    asked.push(JSON.parse(body));
+    response.writeHead(answer[0]).end(answer[1]);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.after(() => server.close());
+  const { port } = server.address() as AddressInfo;
+  const searching = stemHandler({ searchUrl: `http://127.0.0.1:${port}/retrieve` });
+  const task = StemTask.parse(MMLU);
+  const [, tool] = (searching.tools?.(task) ?? []) as Tool[];
+  assert.equal(stem.tools?.(task).length, 1, 'nothing to search without one');
+  assert.match((await searching.prompt?.(task))?.[0]?.content ?? '', /You can search documents/);
+  const run = () =>
+    tool?.run({ query: 'cell "wall"' }, { sandbox: {} as BoundSandbox, callId: 'a', timeoutMs: 5000 });
+  const passages = [
+    { document: { contents: '"Cells"\nA wall is one.' }, score: 0.9 },
+    { document: { title: 'Walls', text: 'w'.repeat(5000) } },
+  ];
+  answer = [200, JSON.stringify({ result: [passages] })];
+  const found = await run();
+  assert.match(found?.text ?? '', /^\[1\] "Cells"\nA wall is one\.\n\n\[2\] Walls\nw+$/);
+  assert.ok((found?.text.length ?? 0) < 3000);
+  assert.deepEqual(asked, [{ queries: ['cell "wall"'], topk: 5, return_scores: true }]);
+  answer = [200, '{"result": [[]]}'];
+  assert.equal((await run())?.text, 'Nothing found.');
+  answer = [503, 'loading'];
+  await assert.rejects(async () => run(), { type: 'SearchUnreachable', message: /answered 503: loading/ });
+  answer = [200, '{"results": []}'];
+  await assert.rejects(async () => run(), { type: 'HandlerFailed', message: /answered 200, and no results/ });
+  server.closeAllConnections();
+  server.close();
+  await once(server, 'close');
+  await assert.rejects(async () => run(), { type: 'SearchUnreachable', message: /ECONNREFUSED/ });
 });

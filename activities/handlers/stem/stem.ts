@@ -8,6 +8,7 @@ import { agentsAnswer } from '../math/answers.ts';
 import { loadPrompt } from '../prompt-file.ts';
 import { choiceIn } from './choice.ts';
 import { placeDocuments, search } from './search.ts';
+import { searchService } from './search-service.ts';
 import { type Question, questionOf, StemTask } from './task.ts';
 import { sameWords } from './words.ts';
 
@@ -18,70 +19,77 @@ type Short = Extract<Question, { kind: 'short' }>;
 
 const Verdict = z.object({ reason: z.string(), correct: z.boolean() });
 
-/** Questions of science: choices, quantities with units, words, and what only a judge can decide. */
-export const stem = defineHandler<StemTask>({
-  name: 'stem',
-  description:
-    'Science questions: multiple choice (MMLU, GPQA layouts) and short answers with units and tolerance.',
-  schema: StemTask,
-  example: { question: 'What is standard gravity?', answer: '9.81 m/s^2', tolerance: 0.01 },
+/**
+ * Questions of science: choices, quantities with units, words, and what only a judge can decide. `searchUrl`: a search
+ * service for tasks that bring no documents.
+ */
+export function stemHandler({ searchUrl }: { readonly searchUrl?: string | undefined } = {}) {
+  const service = searchUrl === undefined ? [] : [searchService(searchUrl)];
+  const searches = ({ documents }: Question) => (documents.length > 0 ? [search] : service);
+  return defineHandler<StemTask>({
+    name: 'stem',
+    description:
+      'Science questions: multiple choice (MMLU, GPQA layouts) and short answers with units and tolerance.',
+    schema: StemTask,
+    example: { question: 'What is standard gravity?', answer: '9.81 m/s^2', tolerance: 0.01 },
 
-  deadlines: (task) => {
-    const question = questionOf(task);
-    return question.kind === 'short' && question.rubric !== undefined
-      ? { evaluateSeconds: JUDGE_SECONDS }
-      : {};
-  },
-  tools: (task) => [ipython, ...(questionOf(task).documents.length > 0 ? [search] : [])],
+    deadlines: (task) => {
+      const question = questionOf(task);
+      return question.kind === 'short' && question.rubric !== undefined
+        ? { evaluateSeconds: JUDGE_SECONDS }
+        : {};
+    },
+    tools: (task) => [ipython, ...searches(questionOf(task))],
 
-  prompt: (task) => {
-    const question = questionOf(task);
-    const unit = question.kind === 'short' && question.unit ? `, in ${question.unit}` : '';
-    return loadPrompt(new URL('./prompt.md', import.meta.url), {
-      question: asked(question),
-      form: question.kind === 'choice' ? ', the letter of your choice' : unit,
-      search:
-        question.documents.length > 0
-          ? 'You can search documents: words in a block that begins with ```search.\n'
-          : '',
-    });
-  },
+    prompt: (task) => {
+      const question = questionOf(task);
+      const unit = question.kind === 'short' && question.unit ? `, in ${question.unit}` : '';
+      return loadPrompt(new URL('./prompt.md', import.meta.url), {
+        question: asked(question),
+        form: question.kind === 'choice' ? ', the letter of your choice' : unit,
+        search:
+          searches(question).length > 0
+            ? 'You can search documents: words in a block that begins with ```search.\n'
+            : '',
+      });
+    },
 
-  check: async ({ task, python, signal }) => {
-    const question = questionOf(task);
-    if (question.kind !== 'short') return;
-    const gold = goldOf(question);
-    if (gold === undefined && question.unit !== undefined) {
-      throw new RolloutError(
-        'InvalidTask',
-        `answer: "${question.answer}" is no number, and the task has a unit`,
-      );
-    }
-    if (gold === undefined || (await readQuantity(python, gold, signal)) !== null) return;
-    throw new RolloutError('InvalidTask', `answer: the unit "${gold.unit}" is not known`);
-  },
+    check: async ({ task, python, signal }) => {
+      const question = questionOf(task);
+      if (question.kind !== 'short') return;
+      const gold = goldOf(question);
+      if (gold === undefined && question.unit !== undefined) {
+        throw new RolloutError(
+          'InvalidTask',
+          `answer: "${question.answer}" is no number, and the task has a unit`,
+        );
+      }
+      if (gold === undefined || (await readQuantity(python, gold, signal)) !== null) return;
+      throw new RolloutError('InvalidTask', `answer: the unit "${gold.unit}" is not known`);
+    },
 
-  init: async ({ task, sandbox }) => {
-    const { documents } = questionOf(task);
-    if (documents.length > 0) await placeDocuments(sandbox, documents);
-  },
+    init: async ({ task, sandbox }) => {
+      const { documents } = questionOf(task);
+      if (documents.length > 0) await placeDocuments(sandbox, documents);
+    },
 
-  outcome: async ({ task, said, messages }) => {
-    const prompts = messages.filter(({ role }) => role === 'system' || role === 'user');
-    const texts = [questionOf(task).question, ...prompts.map(({ content }) => content)];
-    return { answer: agentsAnswer(said, texts) ?? null };
-  },
+    outcome: async ({ task, said, messages }) => {
+      const prompts = messages.filter(({ role }) => role === 'system' || role === 'user');
+      const texts = [questionOf(task).question, ...prompts.map(({ content }) => content)];
+      return { answer: agentsAnswer(said, texts) ?? null };
+    },
 
-  evaluate: async (context) => {
-    const question = questionOf(context.task);
-    const given = context.outcome.answer;
-    const right = typeof given === 'string' && (await isRight(question, given, context));
-    return {
-      total: right ? 1 : 0,
-      parts: { correct: right ? 1 : 0, answered: typeof given === 'string' ? 1 : 0 },
-    };
-  },
-});
+    evaluate: async (context) => {
+      const question = questionOf(context.task);
+      const given = context.outcome.answer;
+      const right = typeof given === 'string' && (await isRight(question, given, context));
+      return {
+        total: right ? 1 : 0,
+        parts: { correct: right ? 1 : 0, answered: typeof given === 'string' ? 1 : 0 },
+      };
+    },
+  });
+}
 
 function asked(question: Question): string {
   if (question.kind === 'short') return question.question;
