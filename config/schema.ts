@@ -136,6 +136,13 @@ export const ConfigSchema = z.strictObject({
         .max(10_000)
         .default(4)
         .describe('Sandboxes of graders at once beside them; a grader waits for one.'),
+      minFreeBytes: z
+        .int()
+        .min(0)
+        .default(512 * 1024 ** 2)
+        .describe(
+          'Bytes that the disks of state.folder and of the store have to have free: with less, no rollout is begun on this host.',
+        ),
       silentSeconds: z
         .number()
         .min(1)

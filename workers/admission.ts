@@ -5,20 +5,26 @@ import type { SandboxClient } from '../activities/sandbox/client.ts';
 /** How often a full host is asked again. Over its Unix socket one question takes half a millisecond. */
 const ASK_AGAIN_MS = 100;
 
+/** What admission goes by. */
+export interface AdmissionOptions {
+  readonly sandboxes: Pick<SandboxClient, 'stats'>;
+  readonly disk: { hasRoom(): Promise<boolean> };
+  /** Init stages at once. */
+  readonly slots: number;
+}
+
 /**
- * Hands out an init slot only while the host has room for one more sandbox, so that a full cluster leaves
- * work in Temporal and does not start what it cannot run. A permit stands for one sandbox to be made; the
- * host counts those that exist.
+ * Hands out an init slot only while the host has room for one more sandbox, and its disks for what that writes, so that a
+ * full cluster leaves work in Temporal and does not start what it cannot run. A permit stands for one sandbox to be made;
+ * the host counts those that exist.
  */
 export class SandboxAdmission implements CustomSlotSupplier<ActivitySlotInfo> {
   readonly type = 'custom';
   private permits = 0;
-  private readonly sandboxes: SandboxClient;
-  private readonly slots: number;
+  private readonly options: AdmissionOptions;
 
-  constructor(sandboxes: SandboxClient, slots: number) {
-    this.sandboxes = sandboxes;
-    this.slots = slots;
+  constructor(options: AdmissionOptions) {
+    this.options = options;
   }
 
   async reserveSlot(_context: unknown, signal: AbortSignal): Promise<SlotPermit> {
@@ -28,11 +34,12 @@ export class SandboxAdmission implements CustomSlotSupplier<ActivitySlotInfo> {
 
   /** Takes the permit in the same step as the last look at the count: reservations run side by side. */
   private async hasRoom(): Promise<boolean> {
-    if (this.permits >= this.slots) return false;
+    const { sandboxes, disk, slots } = this.options;
+    if (this.permits >= slots) return false;
     this.permits++;
     // An unreachable host has no room; the init worker waits for it rather than fail rollouts.
-    const stats = await this.sandboxes.stats().catch(() => undefined);
-    if (stats && stats.sandboxes + this.permits <= stats.capacity) return true;
+    const [stats, hasDisk] = await Promise.all([sandboxes.stats().catch(() => undefined), disk.hasRoom()]);
+    if (hasDisk && stats && stats.sandboxes + this.permits <= stats.capacity) return true;
     this.permits--;
     return false;
   }

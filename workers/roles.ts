@@ -22,6 +22,7 @@ import { versionOf } from '../contracts/pool.ts';
 import { evalQueue, initQueue, RECORDS_QUEUE, runQueue, WORKFLOW_QUEUE } from '../contracts/queues.ts';
 import { dataConverterOf } from '../temporal-config/encryption/data-converter.ts';
 import { SandboxAdmission } from './admission.ts';
+import { DiskWatermark } from './disk-watermark.ts';
 import { countActivities } from './metrics/activities.ts';
 import { countRuns } from './metrics/agents.ts';
 import { PoolWatch } from './metrics/llm.ts';
@@ -72,6 +73,11 @@ export async function makeWorkers(
   const store = new TrajectoryStore(config.derived.storeFolder);
   const sandboxes = new SandboxClient(sandboxHostAddress(config.derived.stateFolder));
   const dataConverter = dataConverterOf(config);
+  const disk = new DiskWatermark({
+    folders: [config.derived.stateFolder, config.derived.storeFolder],
+    minFreeBytes: config.sandbox.minFreeBytes,
+    logger: Runtime.instance().logger,
+  });
   const shared = {
     connection,
     namespace,
@@ -114,7 +120,11 @@ export async function makeWorkers(
         activities: makeInitActivities({ handlers, sandboxes, host: loadTools(), store }),
         tuner: {
           workflowTaskSlotSupplier: { type: 'fixed-size', numSlots: 2 },
-          activityTaskSlotSupplier: new SandboxAdmission(sandboxes, config.workers.initSlots),
+          activityTaskSlotSupplier: new SandboxAdmission({
+            sandboxes,
+            disk,
+            slots: config.workers.initSlots,
+          }),
           localActivityTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },
           nexusTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },
         },
