@@ -12,6 +12,7 @@ import { SandboxBackendName } from '../contracts/sandbox.ts';
 import { ToolFormat } from '../contracts/tools.ts';
 
 const Port = z.int().min(1).max(65_535);
+const LogLevel = z.enum(['trace', 'debug', 'info', 'warn', 'error', 'silent']);
 /** 0: switched off. */
 const MetricsPort = z.int().min(0).max(65_535).optional();
 const Slots = z.int().min(1).max(10_000);
@@ -329,10 +330,16 @@ export const ConfigSchema = z.strictObject({
     .prefault({}),
   log: z
     .strictObject({
-      level: z
-        .enum(['trace', 'debug', 'info', 'warn', 'error', 'silent'])
-        .default('info')
-        .describe('Least level of log lines.'),
+      level: LogLevel.default('info').describe('Least level of log lines.'),
+      levels: z
+        .strictObject({
+          worker: LogLevel.optional().describe('Of workers, where it is another.'),
+          sandboxHost: LogLevel.optional().describe('Of sandbox hosts.'),
+          gateway: LogLevel.optional().describe('Of the gateway.'),
+          codecServer: LogLevel.optional().describe('Of the codec server.'),
+          temporal: LogLevel.optional().describe('Of what the Temporal SDK says in each of them.'),
+        })
+        .prefault({}),
     })
     .prefault({}),
 });

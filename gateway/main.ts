@@ -15,7 +15,7 @@ async function main(): Promise<void> {
   const config = loadConfig();
   const { address, port } = config.gateway;
   const tokens = tokensFor(config, 'gateway.address', address);
-  const log = makeLogger('gateway', 'info');
+  const log = makeLogger('gateway', config);
   const client = await RolloutClient.connect(config);
   const app = await makeApp({
     config,

@@ -8,7 +8,7 @@ import { componentsOf, makeWorkers, ROLES, type Role } from './roles.ts';
 /** Entry of a worker process: `main.ts [role,role,…]`; all roles if none is named. */
 async function main(): Promise<void> {
   const config = loadConfig();
-  const log = makeLogger('worker', config.log.level);
+  const log = makeLogger('worker', config);
   const roles = parseRoles(process.argv[2]);
   const { workerPort } = config.metrics;
   const { metrics, close: closeMetrics } = await startMetrics(config, workerPort, componentsOf(roles), log);

@@ -4,7 +4,8 @@ import type { ActivityInterceptorsFactory } from '@temporalio/worker';
 
 /** What a process is working on at a place in its code: known to log lines and counts without being handed on. */
 export interface Work {
-  readonly activity: string;
+  /** Of Temporal, if it is in one. */
+  readonly activity?: string;
   /** Of activities of a workflow: of a stage, the rollout's id. */
   readonly workflow?: string;
   /** Of a stage. */
@@ -22,9 +23,27 @@ export function currentWork(): Work | undefined {
   return storage.getStore();
 }
 
-/** Makes what an activity works on known to all that it calls. */
+/** What a process does in `task` is done on that. */
+export function working<R>(work: Work, task: () => R): R {
+  return storage.run(work, task);
+}
+
+/** How log lines say it. */
+export function logFields(work: Work | undefined): Record<string, string | number> {
+  if (!work) return {};
+  const { activity, workflow, rollout, attempt } = work;
+  return {
+    ...(activity === undefined ? {} : { stage: activity }),
+    ...(rollout === undefined ? (workflow === undefined ? {} : { workflow }) : { rollout }),
+    ...(attempt === undefined ? {} : { attempt }),
+  };
+}
+
+/** Makes what an activity works on known to all that it calls, and to lines of its own log. */
 export const withWork: ActivityInterceptorsFactory = (context) => ({
-  inbound: { execute: (input, next) => storage.run(workOf(context, input.args[0]), () => next(input)) },
+  inbound: { execute: (input, next) => working(workOf(context, input.args[0]), () => next(input)) },
+  // The SDK keeps lines for a moment and writes them from elsewhere.
+  outbound: { getLogAttributes: (input, next) => next({ ...input, ...logFields(currentWork()) }) },
 });
 
 /** Stages are given the rollout's request and its attempt. */

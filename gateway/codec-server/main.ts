@@ -24,7 +24,7 @@ async function main(): Promise<void> {
     codec: new EncryptionCodec(readKeys(encryptionKeys)),
     origins,
     tokens: tokensFor(config, 'codecServer.address', address),
-    log: makeLogger('codec-server', config.log.level) as FastifyBaseLogger,
+    log: makeLogger('codecServer', config) as FastifyBaseLogger,
   });
   await app.listen({ host: address, port });
   announceReady({ port });

@@ -111,7 +111,14 @@ test('the metrics say what has run, and of no rollout by its name', async () => 
   // Their own, and those of the SDK and the process beside them, each declared where it belongs.
   const gateway = (name: string) => METRICS[name as MetricName].component === 'gateway';
   for (const name of Object.keys(METRICS)) assert.equal(types.has(name), !gateway(name), name);
-  for (const name of ['temporal_worker_task_slots_used', 'process_cpu_seconds_total'])
+  for (const name of [
+    'temporal_request_latency_seconds',
+    'temporal_worker_task_slots_used',
+    'temporal_workflow_task_schedule_to_start_latency_seconds',
+    'process_cpu_seconds_total',
+    'process_start_time_seconds',
+    'nodejs_eventloop_lag_p99_seconds',
+  ])
     assert.ok(types.has(name), name);
   const values = samples.flatMap(({ labels }) => Object.values(labels));
   for (const { rollout_id, batch_id, workflow_run_id } of trajectories) {

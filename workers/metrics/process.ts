@@ -20,10 +20,10 @@ export async function startMetrics(
   log: Logger,
 ): Promise<ProcessMetrics> {
   if (!port) {
-    await installRuntime(log, { metrics: false });
+    await installRuntime(log, config.log, { metrics: false });
     return { metrics: undefined, close: async () => {} };
   }
-  const more = await installRuntime(log, { metrics: true });
+  const more = await installRuntime(log, config.log, { metrics: true });
   const metrics = new Metrics(components);
   const listener = new MetricsListener({ address: config.metrics.address, port, metrics, more, log });
   listener.start();

@@ -18,7 +18,10 @@ const Options = z.object({
 /** Entry of a sandbox host that serves graders alone, without Temporal: it ends with the process that started it. */
 async function main(): Promise<void> {
   const options = Options.parse(JSON.parse(process.argv[2] ?? '{}'));
-  const logger = makeLogger('sandbox-host', 'warn');
+  const logger = makeLogger('sandboxHost', {
+    log: { level: 'warn', levels: {} },
+    derived: { host: 'grading' },
+  });
   const server = await startSandboxHost({ ...options, host: 'grading', capacity: 1, logger });
   const told = new Promise<void>((resolve) => {
     process.once('disconnect', resolve);

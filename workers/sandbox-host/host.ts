@@ -210,6 +210,12 @@ export class SandboxHost {
     };
   }
 
+  /** Whose a sandbox is; undefined if there is no such sandbox. */
+  ownerOf(sandboxId: string): { readonly rollout: string; readonly attempt: number } | undefined {
+    const sandbox = this.sandboxes.get(sandboxId);
+    return sandbox && { rollout: sandbox.rolloutId, attempt: sandbox.attempt.attempt };
+  }
+
   /** Sandboxes that ended with an earlier host of this machine, found when this one began. */
   get lostBefore(): number {
     return this.lost.size;

@@ -26,7 +26,7 @@ const PRESENT_MS = 30_000;
 /** Entry of the sandbox host's process: its API on a Unix socket, and its control queue. */
 async function main(): Promise<void> {
   const config = loadConfig();
-  const log = makeLogger('sandbox-host', config.log.level);
+  const log = makeLogger('sandboxHost', config);
   const { metrics, close: closeMetrics } = await startMetrics(
     config,
     config.metrics.hostPort,

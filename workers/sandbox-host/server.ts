@@ -2,6 +2,7 @@ import { randomBytes, timingSafeEqual } from 'node:crypto';
 import { chmodSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { type FastifyError, type FastifyInstance, fastify } from 'fastify';
 import { type FailureType, messageOf, RolloutError } from '../../contracts/failures.ts';
+import { working } from '../work-context.ts';
 import { SandboxHost } from './host.ts';
 import type { SandboxHostOptions } from './options.ts';
 import { addRoutes } from './routes.ts';
@@ -114,6 +115,11 @@ function makeServer(host: SandboxHost, token: string): FastifyInstance {
       .code(404)
       .send({ type: 'InvalidRequest', message: `no such call: ${request.method} ${request.url}` }),
   );
+  // What the host says while it serves a call says of which rollout.
+  server.addHook('preHandler', (request, _reply, done) => {
+    const { id } = (request.params ?? {}) as { readonly id?: string };
+    working((id === undefined ? undefined : host.ownerOf(id)) ?? {}, done);
+  });
   host.options.observe?.(server, host);
   addRoutes(server, host);
   return server;

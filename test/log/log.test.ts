@@ -1,0 +1,113 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Context } from '@temporalio/activity';
+import { MockActivityEnvironment } from '@temporalio/testing';
+import { loadConfig } from '../../config/load.ts';
+import { LlmServer } from '../../contracts/llm.ts';
+import { type LogComponent, makeLogger, temporalLogger } from '../../workers/log.ts';
+import { redacted } from '../../workers/redact.ts';
+import { withWork } from '../../workers/work-context.ts';
+
+/** A logger of a component, and the lines it has written. */
+function logged(component: LogComponent, log: Record<string, unknown> = {}) {
+  const config = loadConfig({ env: {}, flags: { log, sandbox: { host: 'host-7' } } });
+  const lines: Record<string, unknown>[] = [];
+  const logger = makeLogger(component, config, { write: (line) => void lines.push(JSON.parse(line)) });
+  return { logger, lines, config };
+}
+
+const request = {
+  rolloutId: 'batch:task:3',
+  task: { handler: 'math', id: 'task', data: { question: 'What is 6 × 7?', answer: '42' } },
+};
+const info = {
+  activityType: 'run',
+  workflowType: 'rollout',
+  workflowExecution: { workflowId: request.rolloutId, runId: 'run-1' },
+};
+
+test('a line from anywhere within a stage says of which rollout, attempt, stage and host it is', async () => {
+  const { logger, lines } = logged('worker');
+  const deepInside = async () => {
+    await new Promise((resolve) => setTimeout(resolve, 1));
+    logger.info({ tool: 'bash' }, 'a tool is slow');
+  };
+  const env = new MockActivityEnvironment(info, { interceptors: [withWork] });
+  await env.run((_input: unknown) => deepInside(), { request, attempt: 2 });
+  logger.info('outside');
+  const [inside, outside] = lines;
+  const { component, host, rollout, attempt, stage, tool } = inside ?? {};
+  assert.deepEqual(
+    { component, host, rollout, attempt, stage, tool },
+    {
+      ...{ component: 'worker', host: 'host-7', rollout: 'batch:task:3' },
+      ...{ attempt: 2, stage: 'run', tool: 'bash' },
+    },
+  );
+  assert.deepEqual([outside?.host, outside?.rollout, outside?.stage], ['host-7', undefined, undefined]);
+});
+
+test('what the SDK and an activity’s own log say comes in the same form, with the same fields', async () => {
+  const { logger, lines, config } = logged('worker');
+  const env = new MockActivityEnvironment(info, {
+    ...{ interceptors: [withWork], logger: temporalLogger(logger, config.log) },
+  });
+  await env.run(async (_input: unknown) => Context.current().log.warn('no news', { apiKey: 'k-123' }), {
+    request,
+    attempt: 2,
+  });
+  const line = lines.find(({ msg }) => msg === 'no news') ?? {};
+  assert.deepEqual(
+    [line.level, line.rollout, line.attempt, line.stage, line.host, line.apiKey],
+    [40, 'batch:task:3', 2, 'run', 'host-7', '[redacted]'],
+  );
+  assert.equal(line.taskToken, undefined);
+});
+
+test('secrets, answers and tasks’ data are in no line, however deep and whoever quotes them', () => {
+  const { logger, lines } = logged('gateway');
+  const secrets = ['s3cret-1', 's3cret-2', 's3cret-3', 's3cret-4', 's3cret-5', 's3cret-6', 's3cret-7', '42'];
+  const error = Object.assign(new Error('GET failed: authorization: Bearer s3cret-4'), {
+    request: { headers: { 'X-Api-Key': 's3cret-5' } },
+  });
+  logger.error(
+    {
+      headers: { Authorization: 'Bearer s3cret-1', accept: 'text/plain' },
+      servers: [{ url: 'http://llm', apiToken: 's3cret-2', nested: { deep: { password: 's3cret-3' } } }],
+      sent: request,
+      outcome: { answer: '42' },
+      err: error,
+    },
+    'asked http://user:s3cret-6@llm:8000/v1 with Bearer s3cret-7',
+  );
+  const [line] = lines;
+  const text = JSON.stringify(line);
+  for (const secret of secrets) assert.ok(!text.includes(secret), `${secret} in ${text}`);
+  assert.deepEqual(line?.sent, { rolloutId: 'batch:task:3', task: { handler: 'math', id: 'task' } });
+  assert.deepEqual(line?.headers, { Authorization: '[redacted]', accept: 'text/plain' });
+  assert.equal(line?.msg, 'asked http://[redacted]@llm:8000/v1 with Bearer [redacted]');
+  assert.match(text, /"type":"Error"/);
+});
+
+test('what is no secret stays, counts of tokens among it', () => {
+  const fields = { tokens: 12, promptTokens: 3, turn: 1, url: 'http://llm:8000', at: new Date(0), list: [1] };
+  assert.deepEqual(redacted(fields), fields);
+  const server = LlmServer.parse({ url: 'http://llm:8000', dialect: 'vllm', tokenizer: '/models/q' });
+  assert.deepEqual(redacted({ server }), { server });
+});
+
+test('each component has its own level', () => {
+  const log = { level: 'warn', levels: { worker: 'debug', temporal: 'error' } };
+  const worker = logged('worker', log);
+  worker.logger.debug('fine');
+  const sdk = temporalLogger(worker.logger, worker.config.log);
+  sdk.warn('not wanted');
+  sdk.error('wanted');
+  const gateway = logged('gateway', log);
+  gateway.logger.info('not wanted');
+  gateway.logger.warn('wanted');
+  assert.deepEqual(
+    [...worker.lines, ...gateway.lines].map(({ component, msg }) => `${component}: ${msg}`),
+    ['worker: fine', 'worker: wanted', 'gateway: wanted'],
+  );
+});

@@ -1,0 +1,46 @@
+/** What stands for what is not to be read. */
+export const REDACTED = '[redacted]';
+
+/** Names whose values are secrets. */
+const SECRET =
+  /^(proxy-)?authorization$|^(set-)?cookie$|^(x-)?api[-_]?key$|token$|secret$|password$|passphrase$|credentials?$|private[-_]?key$/i;
+/** Names whose values give a task's answer away, to whoever reads logs and trains or is trained. */
+const ANSWER = /^(answers?|solutions?|expected|reference|tests?|outcome)$/i;
+/** Nothing of use to a reader lies deeper. */
+const DEEPEST = 8;
+
+/**
+ * A value without secrets and answers, of which nothing remains, and of tasks only whose they are. What it is given
+ * stays as it is.
+ */
+export function redacted(value: unknown, depth = 0): unknown {
+  if (typeof value !== 'object' || value === null) return value;
+  if (depth > DEEPEST) return '[deeper]';
+  if (Array.isArray(value)) return value.map((each) => redacted(each, depth + 1));
+  // Errors have a serializer of their own, dates and the like say what they are themselves.
+  if (!isPlain(value)) return value;
+  return Object.fromEntries(
+    Object.entries(value).map(([name, each]) => [name, redactedField(name, each, depth)]),
+  );
+}
+
+function redactedField(name: string, value: unknown, depth: number): unknown {
+  if (SECRET.test(name) || ANSWER.test(name)) return value === undefined ? undefined : REDACTED;
+  if (name === 'task' && typeof value === 'object' && value !== null && 'handler' in value) {
+    const { handler, id } = value as { readonly handler: unknown; readonly id?: unknown };
+    return { handler, id };
+  }
+  return redacted(value, depth + 1);
+}
+
+/** A line without tokens that stand in its text: of a header that somebody quotes, or of an address. */
+export function redactedText(line: string): string {
+  return line
+    .replace(/\b(Bearer|Basic)\s+[A-Za-z0-9._~+/-]+=*/gi, `$1 ${REDACTED}`)
+    .replace(/(\w+:\/\/)[^\s/@:"\\]+:[^\s/@"\\]+@/g, `$1${REDACTED}@`);
+}
+
+function isPlain(value: object): boolean {
+  const prototype = Object.getPrototypeOf(value);
+  return prototype === Object.prototype || prototype === null;
+}
