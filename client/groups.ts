@@ -31,6 +31,15 @@ import { CANCEL_SIGNAL, type CancelSignal, PAUSE, RESUME } from '../contracts/si
 /** How often a waiting caller's question is asked again, in milliseconds. */
 const ASK_EVERY_MS = 500;
 
+/** A batch as a list shows it. */
+export interface BatchListing {
+  readonly batchId: string;
+  /** Temporal's own state of the workflow. */
+  readonly workflowState: string;
+  readonly startedAt: string;
+  readonly closedAt: string | null;
+}
+
 /**
  * Groups of rollouts and batches of groups (docs/batches.md). Results come from the store, so that they are there beyond
  * Temporal's retention; while something is open, its workflow is asked, which needs a workflow worker.
@@ -76,6 +85,21 @@ export class GroupClient {
   /** The result of a batch that has ended. */
   batchResult(batchId: string): Promise<BatchResult | undefined> {
     return this.#store.getBatch(batchId);
+  }
+
+  /** Batches that Temporal remembers, open ones first, then the last that ended. */
+  async batches(most: number): Promise<BatchListing[]> {
+    // One that went on in a new history stands here by its last one.
+    const query = `WorkflowType = '${BATCH_WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'`;
+    const batches: BatchListing[] = [];
+    for await (const { workflowId, status, startTime, closeTime } of this.#temporal.workflow.list({
+      query,
+    })) {
+      const batchId = workflowId.replace(/^batch:/, '');
+      const [startedAt, closedAt] = [startTime.toISOString(), closeTime?.toISOString() ?? null];
+      if (batches.push({ batchId, workflowState: status.name, startedAt, closedAt }) === most) break;
+    }
+    return batches;
   }
 
   /** How a batch stands. @throws WorkflowNotFoundError */

@@ -37,24 +37,11 @@ import {
   type SweepReport,
 } from '../contracts/sweep.ts';
 import { dataConverterOf } from '../temporal-config/encryption/data-converter.ts';
+import { type ListingPage, listingOf, listingPage, type RolloutListing } from './listing.ts';
 import { PoolClient } from './pool.ts';
 
 /** Temporal refuses payloads of 2 MB; the request also travels to every stage. */
 const MOST_REQUEST_BYTES = 1024 ** 2;
-
-/** A rollout as a list shows it; `outcome` is null while it is open. */
-export interface RolloutListing {
-  readonly rolloutId: string;
-  readonly stage: string | null;
-  readonly outcome: string | null;
-  readonly reward: number | null;
-  readonly taskId: string | null;
-  readonly batchId: string | null;
-  readonly host: string | null;
-  readonly startedAt: string;
-  /** Temporal's own state of the workflow, e.g. RUNNING, COMPLETED, FAILED, TERMINATED. */
-  readonly workflowState: string;
-}
 
 /**
  * Starts rollouts and asks after them. Every method needs nothing but the Temporal server; workers may be
@@ -245,19 +232,13 @@ export class RolloutClient {
   /** Rollouts that match, newest first. Eventually consistent: one just started may be missing. */
   async *list(filter: RolloutFilter = {}): AsyncIterable<RolloutListing> {
     for await (const execution of this.temporal.workflow.list({ query: visibilityQuery(filter) })) {
-      const attributes = execution.typedSearchAttributes;
-      yield {
-        rolloutId: execution.workflowId,
-        stage: attributes.get(ATTRIBUTES.stage) ?? null,
-        outcome: attributes.get(ATTRIBUTES.outcome) ?? null,
-        reward: attributes.get(ATTRIBUTES.reward) ?? null,
-        taskId: attributes.get(ATTRIBUTES.taskId) ?? null,
-        batchId: attributes.get(ATTRIBUTES.batchId) ?? null,
-        host: attributes.get(ATTRIBUTES.host) ?? null,
-        startedAt: execution.startTime.toISOString(),
-        workflowState: execution.status.name,
-      };
+      yield listingOf(execution);
     }
+  }
+
+  /** As {@link list}, page by page. @throws RolloutError InvalidRequest if `after` is none that was given */
+  listPage(filter: RolloutFilter, page: { size: number; after?: string }): Promise<ListingPage> {
+    return listingPage(this.temporal, filter, page);
   }
 }
 

@@ -113,7 +113,7 @@ function stackValues(stateFolder: string): Tree {
   const endpoints = readEndpoints(stateFolder);
   if (!endpoints) return {};
   return {
-    temporal: { address: endpoints.temporalAddress },
+    temporal: { address: endpoints.temporalAddress, uiUrl: endpoints.uiUrl },
     llm: { servers: endpoints.llmServers },
   };
 }

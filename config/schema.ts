@@ -43,6 +43,13 @@ export const ConfigSchema = z.strictObject({
         ),
       port: Port.default(7233).describe('Port of the development server. Not set: the next free one.'),
       uiPort: Port.default(8233).describe('Port of its web UI. Not set: the next free one.'),
+      uiUrl: z
+        .url({ protocol: /^https?$/ })
+        .optional()
+        .describe(
+          'Address of the Temporal UI, which the rollout page links to; that of the stack which runs in this ' +
+            'checkout is found by itself.',
+        ),
     })
     .prefault({}),
   llm: z

@@ -16,6 +16,8 @@ import { answerProblems } from './problems.ts';
 import { batchRoutes } from './routes/batches.ts';
 import { groupRoutes } from './routes/groups.ts';
 import { operationRoutes } from './routes/operations.ts';
+import { pageRoutes } from './routes/page.ts';
+import { pageDataRoutes } from './routes/page-data.ts';
 import { poolRoutes } from './routes/pool.ts';
 import { processRoutes } from './routes/process.ts';
 import { rolloutRoutes } from './routes/rollouts.ts';
@@ -73,7 +75,9 @@ export async function makeApp({ tokens, log, ...parts }: AppOptions): Promise<Ap
     poolRoutes,
     operationRoutes,
     processRoutes,
+    pageDataRoutes,
   ])
     routes(app as unknown as App, gateway);
+  await pageRoutes(app as unknown as App);
   return app as unknown as App;
 }

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { ModelIdentity } from '../../contracts/trajectory.ts';
-import type { ChatCodec } from './codec.ts';
+import type { ChatCodec, TextCodec } from './codec.ts';
 import type { ModelDescription } from './dialect.ts';
 
 /** Encodes differently under tokenizers that differ in splitting, normalising, merges or special tokens. */
@@ -12,21 +12,24 @@ export const PROBE = [
 
 /** What a server's tokens were made by; two servers with the same identity can continue each other's. */
 export async function identityOf(
-  { codec, format }: ChatCodec,
+  chat: ChatCodec,
   { model, vocabularySize, parameterCount, fileBytes }: ModelDescription,
   signal: AbortSignal,
 ): Promise<ModelIdentity> {
-  const encodings = await Promise.all(
-    PROBE.flatMap((text) =>
-      [true, false].map((parseSpecial) => codec.tokenize(text, { parseSpecial }, signal)),
-    ),
-  );
   return {
     name: model,
     model_hash: hash({ model, vocabularySize, parameterCount, fileBytes }),
-    tokenizer_hash: hash(encodings),
-    template_hash: hash(format.template),
+    tokenizer_hash: await tokenizerHashOf(chat.codec, signal),
+    template_hash: hash(chat.format.template),
   };
+}
+
+/** The hash of the encodings of the probe text. */
+export async function tokenizerHashOf(codec: TextCodec, signal: AbortSignal): Promise<string> {
+  const encodings = PROBE.flatMap((text) =>
+    [true, false].map((parseSpecial) => codec.tokenize(text, { parseSpecial }, signal)),
+  );
+  return hash(await Promise.all(encodings));
 }
 
 function hash(value: unknown): string {

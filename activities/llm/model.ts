@@ -7,7 +7,7 @@ import type { LlmDialect, ModelDescription } from './dialect.ts';
 import { identityOf, PROBE } from './identity.ts';
 import { ChatRenderer } from './renderer.ts';
 import { unsuitable } from './template.ts';
-import { readTokenizerFolder } from './tokenizer-folder.ts';
+import { readTokenizerFolder, type TokenizerFolder } from './tokenizer-folder.ts';
 
 /** The model behind an address, and what is needed to write its prompts. */
 export interface Model {
@@ -54,6 +54,16 @@ export async function openModel(
 /** Folders that were read: a tokenizer takes seconds and a hundred megabytes, and servers share them. */
 const folders = new Map<string, ReturnType<typeof readTokenizerFolder>>();
 
+/** What a tokenizer's folder holds, read once. @throws RolloutError LlmUnsuitable */
+export function tokenizerFolder(folder: string): Promise<TokenizerFolder> {
+  const reading = folders.get(folder) ?? readTokenizerFolder(folder);
+  folders.set(folder, reading);
+  return reading.catch((error: unknown) => {
+    folders.delete(folder);
+    throw error;
+  });
+}
+
 /** The tokenizer and template to use: those of the folder that is named, or the server's own. */
 async function chatOf(
   { url, dialect: kind, tokenizer }: LlmServer,
@@ -66,12 +76,7 @@ async function chatOf(
     const why = `a ${kind} server doesn't show its chat template: name a folder with its tokenizer (tokenizer)`;
     throw unsuitable(`${url}: ${why}`);
   }
-  const reading = folders.get(tokenizer) ?? readTokenizerFolder(tokenizer);
-  folders.set(tokenizer, reading);
-  const folder = await reading.catch((error: unknown) => {
-    folders.delete(tokenizer);
-    throw error;
-  });
+  const folder = await tokenizerFolder(tokenizer);
   for (const text of PROBE) {
     const theirs = await dialect.encode(text, signal);
     if (theirs === null) break;

@@ -5,8 +5,9 @@ import { messageOf, RolloutError } from '../../contracts/failures.ts';
 import type { RolloutFilter } from '../../contracts/filter.ts';
 import type { RolloutResult } from '../../contracts/result.ts';
 import type { Trajectory } from '../../contracts/trajectory.ts';
+import type { RolloutListing } from '../listing.ts';
 import { type Output, tableOf } from '../output.ts';
-import { RolloutClient, type RolloutListing } from '../rollout-client.ts';
+import { RolloutClient } from '../rollout-client.ts';
 
 /** `rollouts show`: the terminal record and the conversation, or where an open rollout is. */
 export async function showCommand(config: Config, rolloutId: string, output: Output): Promise<number> {

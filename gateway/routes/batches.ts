@@ -32,6 +32,13 @@ const BatchSubmission = z.object({
 
 const BatchAnswer = z.looseObject({ batchId: z.string(), done: z.boolean() });
 
+const Listing = z.object({
+  batchId: z.string(),
+  workflowState: z.string(),
+  startedAt: z.string(),
+  closedAt: z.string().nullable(),
+});
+
 /** Batches, as docs/batches.md says. */
 export const batchRoutes: Routes = (app, gateway) => {
   const inBatch = z.object({ batchId: GroupId });
@@ -56,6 +63,18 @@ export const batchRoutes: Routes = (app, gateway) => {
       sameOr409(await gateway.groups.startBatch(input), digest, `batch ${batchId}`);
       return reply.code(202).send({ batchId, done: false });
     },
+  );
+  app.get(
+    '/v1/batches',
+    {
+      config: { scope: 'read' },
+      schema: {
+        summary: 'Batches, open ones first, then the last that ended',
+        querystring: z.object({ limit: z.coerce.number().int().min(1).max(1000).default(100) }),
+        response: { ...PROBLEMS, 200: z.object({ batches: z.array(Listing) }) },
+      },
+    },
+    async ({ query }) => ({ batches: await gateway.groups.batches(query.limit) }),
   );
   app.get(
     '/v1/batches/:batchId',

@@ -20,13 +20,17 @@ const Ended = z.object({ rolloutId: z.string(), done: z.literal(true), record: R
 
 const Listing = z.object({
   rolloutId: z.string(),
+  handler: z.string().nullable(),
   stage: z.string().nullable(),
   outcome: z.string().nullable(),
   reward: z.number().nullable(),
   taskId: z.string().nullable(),
+  groupId: z.string().nullable(),
   batchId: z.string().nullable(),
   host: z.string().nullable(),
+  policyVersion: z.int().nullable(),
   startedAt: z.string(),
+  closedAt: z.string().nullable(),
   workflowState: z.string(),
 });
 
@@ -78,27 +82,30 @@ export const rolloutRoutes: Routes = (app, gateway) => {
     {
       config: { scope: 'read' },
       schema: {
-        summary: 'Rollouts that match, newest first; one just begun may be missing for a moment',
+        summary:
+          'Rollouts that match, open ones first, then the last that ended; one just begun may be missing',
         querystring: z.object({
           batchId: z.string().optional(),
           groupId: z.string().optional(),
           taskId: z.string().optional(),
+          handler: z.string().optional().describe('Kind of task.'),
+          text: z.string().min(1).max(200).optional().describe('What any of the ids begins with.'),
           stage: z.string().optional(),
           outcome: z.string().optional(),
           host: z.string().optional(),
           limit: z.coerce.number().int().min(1).max(1000).default(100),
+          after: z.string().min(1).max(2000).optional().describe('What the page before gave as `next`.'),
         }),
-        response: { ...PROBLEMS, 200: z.object({ rollouts: z.array(Listing) }) },
+        response: {
+          ...PROBLEMS,
+          200: z.object({ rollouts: z.array(Listing), next: z.string().nullable() }),
+        },
       },
     },
-    async ({ query: { limit, ...filter } }) => {
+    async ({ query: { limit, after, ...filter } }) => {
       const given = Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== undefined));
-      const rollouts: z.infer<typeof Listing>[] = [];
-      for await (const one of gateway.client.list(given)) {
-        rollouts.push(one);
-        if (rollouts.length === limit) break;
-      }
-      return { rollouts };
+      const page = { size: limit, ...(after === undefined ? {} : { after }) };
+      return gateway.client.listPage(given, page);
     },
   );
 

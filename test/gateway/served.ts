@@ -29,6 +29,8 @@ export interface Served {
 export interface GatewayOptions {
   /** Values of the configuration's section. */
   readonly settings?: Record<string, unknown>;
+  /** The same of its section `llm`. */
+  readonly llm?: Record<string, unknown>;
   /** Only who has a token of the file is let in. */
   readonly guarded?: boolean;
 }
@@ -50,9 +52,9 @@ export function served(settings?: Record<string, string>): Served {
     store,
     folder,
     tokensFile,
-    async gateway({ settings: gateway = {}, guarded = false } = {}) {
+    async gateway({ settings: gateway = {}, llm = {}, guarded = false } = {}) {
       const app = await makeApp({
-        config: loadConfig({ env: {}, flags: { gateway, store: { folder: storeFolder } } }),
+        config: loadConfig({ env: {}, flags: { gateway, llm, store: { folder: storeFolder } } }),
         client: service.client,
         store,
         handlers: await loadHandlers([], { python: () => loadTools().python }),
