@@ -15,6 +15,7 @@ import { leaksCommand } from './commands/leaks.ts';
 import { runCommand } from './commands/run.ts';
 import { cancelCommand, pauseCommand } from './commands/steer.ts';
 import { tokenCommand } from './commands/token.ts';
+import { topCommand } from './commands/top.ts';
 import { upCommand } from './commands/up.ts';
 import { verifyCommand } from './commands/verify.ts';
 import { makeOutput } from './output.ts';
@@ -154,6 +155,12 @@ export async function main(argv: readonly string[]): Promise<number> {
     .option('--rescore', 'score again on the server of the running stack')
     .option('--tokens <n>', 'tokens of each sequence to score again, spread evenly', count, 32)
     .option('--tolerance <nats>', 'largest difference of log-probabilities that is no problem', Number);
+
+  add('top', 'how pools, queues, hosts and batches stand, live; q ends it', (config, output, _, flags) =>
+    topCommand(config, flags as unknown as Parameters<typeof topCommand>[1], output),
+  )
+    .option('--once', 'show it once and end', false)
+    .option('--seconds <n>', 'look again after so many', count, 2);
 
   add('config', 'print the effective configuration and where each value comes from', configCommand);
   addTaskCommands(add, count);

@@ -75,8 +75,11 @@ export async function listingPage(
       });
     });
   const infos = await Promise.all(
-    // Memos are of no interest here, and may need a codec.
-    executions.map((raw) => executionInfoFromRaw({ ...raw, memo: null }, CONVERTER, null, namespace)),
+    executions.map((raw) => {
+      // Of no interest here, and it may need a codec. A copy would lose the defaults of absent fields.
+      raw.memo = null;
+      return executionInfoFromRaw(raw, CONVERTER, null, namespace);
+    }),
   );
   return {
     rollouts: infos.map(listingOf),

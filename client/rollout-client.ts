@@ -256,7 +256,7 @@ function checkedRequest(input: RolloutRequestInput): RolloutRequest {
 }
 
 /** The time that a call was given is over. */
-function isDeadline(error: unknown): boolean {
+export function isDeadline(error: unknown): boolean {
   if (isGrpcDeadlineError(error)) return true;
   return error instanceof Error && error.cause !== undefined && isDeadline(error.cause);
 }

@@ -1,6 +1,10 @@
 import type { Client, WorkflowHandle } from '@temporalio/client';
-// Not among the package's public names; heartbeats may have gone through the client's codec.
-import { decodeFromPayloadsAtIndex } from '@temporalio/common/lib/internal-non-workflow/index.js';
+import { ApplicationFailure, type LoadedDataConverter } from '@temporalio/common';
+// Not among the packages' public names; heartbeats and failures may have gone through the client's codec.
+import {
+  decodeFromPayloadsAtIndex,
+  decodeOptionalFailureToOptionalError,
+} from '@temporalio/common/lib/internal-non-workflow/index.js';
 import { CANCEL_SIGNAL, PAUSE, RESUME, type RolloutStatus, STATUS_QUERY } from '../contracts/signals.ts';
 import type { RunPosition } from '../contracts/stages.ts';
 
@@ -56,7 +60,7 @@ export async function timelineOf(temporal: Client, rolloutId: string): Promise<T
     workflowState: state.name,
     startedAt: startTime.toISOString(),
     closedAt: closeTime?.toISOString() ?? null,
-    ...read(history, new Map(pending.map((one) => [one.activityId, one]))),
+    ...(await read(history, new Map(pending.map((one) => [one.activityId, one])), loadedDataConverter)),
     status,
     position: heard ? await decodeFromPayloadsAtIndex<RunPosition>(loadedDataConverter, 0, heard) : null,
   };
@@ -69,14 +73,15 @@ interface Moment {
   readonly nanos?: number | null;
 }
 
-/** Pure. `pending`: what is open, by activity id: the history has its start only once it has ended. */
-function read(
+/** `pending`: what is open, by activity id: the history has its start only once it has ended. */
+async function read(
   history: History,
   pending: ReadonlyMap<
     string | null | undefined,
     { lastStartedTime?: Moment | null; lastWorkerIdentity?: string | null }
   >,
-): Pick<Timeline, 'activities' | 'marks'> {
+  converter: LoadedDataConverter,
+): Promise<Pick<Timeline, 'activities' | 'marks'>> {
   const activities = new Map<
     string,
     { -readonly [part in keyof TimelineActivity]: TimelineActivity[part] }
@@ -104,11 +109,10 @@ function read(
     const [end, closed] = closingOf(event);
     const ended = closed && activities.get(String(closed.scheduledEventId));
     if (ended) {
-      const failure = closed.failure && {
-        type: closed.failure.applicationFailureInfo?.type || null,
-        message: closed.failure.message ?? '',
-      };
-      Object.assign(ended, { endedAt: at, end, failure: failure ?? null });
+      const error = await decodeOptionalFailureToOptionalError(converter, closed.failure);
+      const type = error instanceof ApplicationFailure ? (error.type ?? null) : null;
+      const failure = error ? { type, message: error.message } : null;
+      Object.assign(ended, { endedAt: at, end, failure });
     }
     const what = askedBy(event);
     if (what) marks.push({ at, what });
@@ -120,10 +124,7 @@ type Event = NonNullable<History['events']>[number];
 
 interface Closing {
   readonly scheduledEventId?: unknown;
-  readonly failure?: {
-    message?: string | null;
-    applicationFailureInfo?: { type?: string | null } | null;
-  } | null;
+  readonly failure?: Parameters<typeof decodeOptionalFailureToOptionalError>[1];
 }
 
 function closingOf(event: Event): [TimelineActivity['end'], Closing | null | undefined] {

@@ -300,7 +300,9 @@ test('its description is valid OpenAPI 3.1 and names every route', async () => {
     '/v1/rollouts/{rolloutId}/cancel',
     '/v1/rollouts/{rolloutId}/pause',
     '/v1/rollouts/{rolloutId}/resume',
-    '/v1/rollouts/{rolloutId}/trajectory',
+    ...['timeline', 'trajectory'].map((part) => `/v1/rollouts/{rolloutId}/${part}`),
+    '/v1/service',
+    '/v1/tokens/texts',
   ]);
 });
 

@@ -97,7 +97,7 @@ test('a rollout is read as a conversation, with the times of its stages and turn
   const turns = page.getByRole('feed', { name: 'Turns' }).getByRole('article');
   await turns.first().getByText('I count them – 数えます 🦙.').waitFor();
   assert.equal(await turns.count(), 3);
-  const second = await turns.nth(1).innerText();
+  const second = (await turns.nth(1).textContent()) ?? '';
   for (const part of ['No file.', 'cat b.txt', 'exit code 1', 'No such file or directory', 'version 4']) {
     assert.ok(second.includes(part), `${part} in ${second}`);
   }
@@ -140,8 +140,14 @@ test('tokens are shaded by log-probability, mask and version, and the keyboard r
   await page.keyboard.press('ArrowRight');
   const line = page.getByRole('status', { name: 'Token' });
   const second = (logprobs[1] as number).toFixed(4).replace(/0+$/, '').replace('-', '−');
-  await until(async () => (await line.innerText()).includes(`log-probability ${second}`), 'the second token');
-  assert.match(await line.innerText(), /^output token 1 · id \d+ " count" .* mask 1 · version 3$/);
+  await until(
+    async () => (await line.textContent())?.includes(`log-probability ${second}`) === true,
+    'the second token',
+  );
+  assert.match(
+    (await line.textContent()) ?? '',
+    /^\s*output token 1 · id \d+ " count" .* mask 1 · version 3\s*$/,
+  );
   await page.getByRole('radio', { name: 'loss mask' }).check();
   const masks = await page
     .locator('article .token')
