@@ -7,7 +7,7 @@ import type { Reward } from '../../contracts/trajectory.ts';
 import { startHost } from '../sandbox/support.ts';
 
 /** Grades recorded answers as `rollouts grade` does, in real sandboxes. */
-export async function startGrader(t: Pick<TestContext, 'after'>) {
+export async function startGrader(t: Pick<TestContext, 'after'>, evaluateSeconds = 120) {
   const python = new PythonPools(() => loadTools().python);
   t.after(() => python.close());
   const registry = new HandlerRegistry(builtIn(), python);
@@ -21,7 +21,7 @@ export async function startGrader(t: Pick<TestContext, 'after'>) {
         registry,
         sandboxes: async () => client,
         id: `grade-${++grades}`,
-        deadlines: { evaluateSeconds: 120 },
+        deadlines: { evaluateSeconds },
         signal: new AbortController().signal,
       }),
   };

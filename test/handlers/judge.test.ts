@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { processIds, processInfo } from '../../workers/sandbox-host/processes.ts';
+import { until } from '../support/until.ts';
 import { fenced, startGrader, verdictsOf } from './grader.ts';
 
 const apps = (tests: [string, string][], more: object = {}) => ({
@@ -80,6 +82,13 @@ test('programs are judged test by test, as judges say it', async (t) => {
     }),
   );
   assert.equal((await grade('code', SUM, fenced('python', 'print(3)'))).total, 0);
+  // The host runs in this process: whatever it has killed it has also waited for.
+  const zombies = () =>
+    processIds().filter((pid) => {
+      const found = processInfo(pid);
+      return found?.zombie && found.parent === process.pid;
+    });
+  await until(() => zombies().length === 0, 'processes that ended are waited for');
 });
 
 test('a program finds its input and itself, and no expected output', async (t) => {

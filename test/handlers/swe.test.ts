@@ -41,6 +41,29 @@ test('the reference patch is worth 1, no patch and each attack 0', async (t) => 
   );
 });
 
+test('a test that is not there, or is skipped, has not passed; an expected failure has', async (t) => {
+  const folder = await mkdtemp(path.join(tmpdir(), 'swe-'));
+  t.after(() => rm(folder, { recursive: true, force: true }));
+  const task = await sweTask(folder);
+  const { grade } = await startGrader(t);
+  const more = `\n\n@pytest.mark.skip\ndef test_skipped():\n    pass\n\n\n@pytest.mark.xfail\ndef test_later():\n    assert add(1, 1) == 3\n`;
+  const added = more.split('\n').map((line) => `+${line}`);
+  const test_patch = `${task.test_patch}${added.slice(0, -1).join('\n')}\n`.replace('+1,17', '+1,27');
+  const parts = async (id: string) => {
+    const own = { ...task, test_patch, PASS_TO_PASS: ['tests/test_calc.py::test_nothing', id] };
+    const { total, parts } = await grade('swe', own, REFERENCE);
+    return [total, parts.fail_to_pass, parts.pass_to_pass];
+  };
+  const all = ['test_later', 'test_skipped', 'test_absent'].map((name) =>
+    parts(`tests/test_calc.py::${name}`),
+  );
+  assert.deepEqual(await Promise.all(all), [
+    [1, 1, 1],
+    [0, 1, 0.5],
+    [0, 1, 0.5],
+  ]);
+});
+
 test('R2E-Gym’s tests come as files, and each must have the status that it has with the fix', async (t) => {
   const folder = await mkdtemp(path.join(tmpdir(), 'swe-'));
   t.after(() => rm(folder, { recursive: true, force: true }));
