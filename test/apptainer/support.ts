@@ -19,16 +19,16 @@ import { processIds, processInfo } from '../../workers/sandbox-host/processes.ts
 const PROGRAMS =
   'bash sh ls cat env id mkdir readlink dirname mktemp chmod mv head stat sleep true touch rm dd grep pgrep find';
 
-/** Makes a small root file system of this machine's programs and their libraries, without /usr of the host. */
-export function makeRoot(root: string): void {
+/** Makes a small root file system of these and `more` of this machine's programs, without /usr of the host. */
+export function makeRoot(root: string, more: readonly string[] = []): void {
   for (const folder of ['usr/bin', 'etc', 'proc', 'sys', 'dev', 'tmp', 'root', 'var/tmp', 'lib64']) {
     mkdirSync(path.join(root, folder), { recursive: true });
   }
   symlinkSync('usr/bin', path.join(root, 'bin'));
   writeFileSync(path.join(root, 'etc/release-of-the-image'), 'of the image\n');
-  for (const name of PROGRAMS.split(' ')) {
-    const program = findProgram([name]);
-    copyFileSync(realpathSync(program), path.join(root, 'usr/bin', name));
+  for (const name of [...PROGRAMS.split(' '), ...more]) {
+    const program = path.isAbsolute(name) ? name : findProgram([name]);
+    copyFileSync(realpathSync(program), path.join(root, 'usr/bin', path.basename(name)));
     const listing = execFileSync('/usr/bin/ldd', [program], { encoding: 'utf8', env: {} });
     for (const [, library] of listing.matchAll(/(\/\S+) \(/g)) copyLibrary(root, library as string);
   }

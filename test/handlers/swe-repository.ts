@@ -9,6 +9,15 @@ const FILES = {
   'tests/test_calc.py': 'def test_nothing():\n    pass\n',
 };
 
+/** The fix of the instance. */
+export const REFERENCE = `--- a/calc/core.py
++++ b/calc/core.py
+@@ -1,2 +1,2 @@
+ def add(a, b):
+-    return a + b + 1
++    return a + b
+`;
+
 const TEST_PATCH = `--- a/tests/test_calc.py
 +++ b/tests/test_calc.py
 @@ -1,2 +1,17 @@

@@ -8,15 +8,7 @@ import { emptyFolder } from '../../activities/handlers/swe/sandbox.ts';
 import { SweTask } from '../../activities/handlers/swe/task.ts';
 import { adding, attacksOn } from '../../checks/graders/attacks.ts';
 import { startGrader } from './grader.ts';
-import { sweTask } from './swe-repository.ts';
-
-const REFERENCE = `--- a/calc/core.py
-+++ b/calc/core.py
-@@ -1,2 +1,2 @@
- def add(a, b):
--    return a + b + 1
-+    return a + b
-`;
+import { REFERENCE, sweTask } from './swe-repository.ts';
 
 test('the reference patch is worth 1, no patch and each attack 0', async (t) => {
   const folder = await mkdtemp(path.join(tmpdir(), 'swe-'));
