@@ -1,4 +1,5 @@
 import { parseArgs } from 'node:util';
+import { type ProductionServer, readProduction } from '../chaos/temporal.ts';
 import { benchBalance } from './balance.ts';
 import { benchBash } from './bash.ts';
 import { benchCancel } from './cancel.ts';
@@ -25,6 +26,8 @@ export interface BenchOptions {
   readonly n: number | null;
   /** False: only ourselves. */
   readonly peers: boolean;
+  /** Temporal server to measure with, where the benchmark starts one; the development server if undefined. */
+  readonly production: ProductionServer | undefined;
   readonly say: (line: string) => void;
 }
 
@@ -41,18 +44,21 @@ const BENCHES: Record<string, (options: BenchOptions) => Promise<BenchResult>> =
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
-  options: { n: { type: 'string' }, 'no-peers': { type: 'boolean' } },
+  options: { n: { type: 'string' }, 'no-peers': { type: 'boolean' }, production: { type: 'string' } },
 });
 const [name = ''] = positionals;
 const bench = BENCHES[name];
 const n = values.n === undefined ? null : Number(values.n);
 if (!bench || (n !== null && !(Number.isInteger(n) && n > 0))) {
-  process.stderr.write(`npm run bench -- <${Object.keys(BENCHES).join('|')}> [--n <times>] [--no-peers]\n`);
+  process.stderr.write(
+    `npm run bench -- <${Object.keys(BENCHES).join('|')}> [--n <times>] [--no-peers] [--production <file>]\n`,
+  );
   process.exit(2);
 }
 const result = await bench({
   n,
   peers: values['no-peers'] !== true,
+  production: readProduction(values.production),
   say: (line) => process.stdout.write(`${line}\n`),
 });
 process.stdout.write(`${JSON.stringify(result)}\n`);

@@ -24,7 +24,7 @@ type Start = (id: string) => Promise<unknown>;
  * sandbox, ledger and store on. Beside it, on the same server and in turns, a bare workflow of three empty
  * activities on three queues.
  */
-export async function benchOverhead({ n, say }: BenchOptions): Promise<BenchResult> {
+export async function benchOverhead({ n, say, production }: BenchOptions): Promise<BenchResult> {
   mkdirSync(path.join(PROJECT_ROOT, '.rollouts'), { recursive: true });
   const root = mkdtempSync(path.join(PROJECT_ROOT, '.rollouts', 'o-'));
   const most = n ?? Math.max(...OPEN);
@@ -32,6 +32,7 @@ export async function benchOverhead({ n, say }: BenchOptions): Promise<BenchResu
   const cluster = await Cluster.start({
     ...{ root, hosts: ['a'], capacity: most, llmUrl: llm.url, silentLlmSeconds: 60, runWorkers: 1 },
     handlers: [fileURLToPath(new URL('./waiting.ts', import.meta.url))],
+    production,
   });
   const bareWorker = await startBareWorker(root, cluster.address);
   const connection = await Connection.connect({ address: cluster.address });
@@ -74,6 +75,7 @@ export async function benchOverhead({ n, say }: BenchOptions): Promise<BenchResu
     const bareHistory = await temporal.workflow.getHandle('one-bare-0').describe();
     return {
       bench: 'overhead',
+      server: production ? 'postgresql' : 'dev',
       n: SINGLES,
       p50_ms: ours,
       p99_ms: percentile(latency.ours, 99),

@@ -4,14 +4,13 @@ import { fileURLToPath } from 'node:url';
 import { stringify } from 'smol-toml';
 import { RolloutClient } from '../client/rollout-client.ts';
 import { loadConfig } from '../config/load.ts';
-import { loadTools, PROJECT_ROOT } from '../config/tools.ts';
+import { PROJECT_ROOT } from '../config/tools.ts';
 import type { SandboxBackendName } from '../contracts/sandbox.ts';
-import { devServerArguments, waitForServer, withParentDeath } from '../temporal-config/dev-server.ts';
 import { choosePort } from '../temporal-config/ports.ts';
-import { registerSearchAttributes } from '../temporal-config/search-attributes.ts';
 import type { Role } from '../workers/roles.ts';
-import { type Child, Processes, tailOf } from '../workers/stack/processes.ts';
+import { type Child, Processes } from '../workers/stack/processes.ts';
 import { Member } from './member.ts';
+import { type ProductionServer, startTemporal } from './temporal.ts';
 import { Volume } from './volume.ts';
 
 /** What a cluster is made of, and its short times. */
@@ -31,6 +30,8 @@ export interface ClusterOptions {
   /** Run workers on each host. */
   readonly runWorkers?: number;
   readonly backend?: SandboxBackendName;
+  /** The Temporal server is this one; the development server if absent. */
+  readonly production?: ProductionServer | undefined;
 }
 
 /** First port that is tried for the Temporal server: far from the stack's own. */
@@ -92,7 +93,7 @@ export class Cluster {
         Promise.all(starting.map((member) => member.ready)),
         broken.then((news) => Promise.reject(new Error(news))),
       ]);
-    await up([add('temporal', () => startTemporal(processes, root, ports))]);
+    await up([add('temporal', () => startTemporal(processes, root, ports, options.production))]);
     const node = (name: string, host: string, file: string, args: readonly string[]) =>
       add(name, () => startNode(processes, name, file, args, fileOf.get(host) as string));
     const worker = (name: string, host: string, role: Role) => node(name, host, 'workers/main.ts', [role]);
@@ -160,23 +161,6 @@ function writeConfiguration(options: ClusterOptions, host: string, address: stri
   };
   writeFileSync(file, stringify(values));
   return file;
-}
-
-async function startTemporal(
-  processes: Processes,
-  root: string,
-  ports: { port: number; uiPort: number },
-): Promise<Child> {
-  const server = { ...ports, databaseFile: path.join(root, 'temporal.db'), namespace: 'default' };
-  const [command, args] = withParentDeath(loadTools().temporal, devServerArguments(server));
-  const child = processes.start({ name: 'temporal', command, args });
-  const connection = await Promise.race([
-    waitForServer(`127.0.0.1:${ports.port}`, server.namespace),
-    child.ended.then((how) => Promise.reject(new Error(`${how}:\n${tailOf(child.logFile)}`))),
-  ]);
-  await registerSearchAttributes(connection, server.namespace);
-  await connection.close();
-  return child;
 }
 
 async function startNode(

@@ -3,6 +3,7 @@ import { existsSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { FAULTS, type FaultKind, KINDS } from './plan.ts';
 import { FULL, runRound, SHORT } from './round.ts';
+import { readProduction } from './temporal.ts';
 
 /** The seed of a run that names none. */
 const SEED = 20_261;
@@ -18,6 +19,7 @@ const { values } = parseArgs({
     short: { type: 'boolean', default: false },
     keep: { type: 'boolean', default: false },
     faults: { type: 'string' },
+    production: { type: 'string' },
     apart: { type: 'boolean', default: false },
   },
 });
@@ -26,7 +28,8 @@ const only = (values.faults?.split(',') ?? KINDS) as FaultKind[];
 if (
   !(Number.isInteger(seed) && Number.isInteger(rounds) && rounds > 0 && only.every((kind) => kind in FAULTS))
 ) {
-  const options = '[--seed <number>] [--rounds <number>] [--faults <kind,…>] [--short] [--keep]';
+  const options =
+    '[--seed <number>] [--rounds <number>] [--faults <kind,…>] [--short] [--keep] [--production <file>]';
   process.stderr.write(`npm run chaos -- ${options}\nkinds of faults: ${KINDS.join(', ')}\n`);
   process.exit(2);
 }
@@ -46,7 +49,8 @@ async function runOne(round: number): Promise<boolean> {
     process.stdout.write(`${((Date.now() - began) / 1000).toFixed(1).padStart(6)} s  ${line}\n`);
   };
   const size = values.short ? SHORT : FULL;
-  const report = await runRound({ seed: seed + round, size, only, keep: values.keep, say });
+  const production = readProduction(values.production);
+  const report = await runRound({ seed: seed + round, size, only, production, keep: values.keep, say });
   for (const problem of report.problems) say(`PROBLEM ${problem}`);
   process.stdout.write(`${JSON.stringify({ ...report, seconds: (Date.now() - began) / 1000 })}\n`);
   return report.problems.length === 0;

@@ -13,6 +13,7 @@ import { Random } from './random.ts';
 import { makeReport, type RoundReport } from './report.ts';
 import { Storm } from './storm.ts';
 import { makeTasks } from './tasks.ts';
+import type { ProductionServer } from './temporal.ts';
 
 /** How much a round does. */
 export interface RoundSize {
@@ -66,6 +67,7 @@ export interface RoundOptions {
   /** Kinds of faults that are made. */
   readonly only: readonly FaultKind[];
   readonly keep: boolean;
+  readonly production: ProductionServer | undefined;
   readonly say: (line: string) => void;
 }
 
@@ -87,6 +89,7 @@ export async function runRound(options: RoundOptions): Promise<RoundReport> {
     root,
     llmUrl: policy.url,
     everyRoleOnEachHost: true,
+    production: options.production,
   }).catch(async (error) => {
     await policy.close();
     throw error;

@@ -12,6 +12,7 @@ import { imageCommand } from './commands/image.ts';
 import { configCommand, listCommand, showCommand } from './commands/inspect.ts';
 import { keyCommand } from './commands/key.ts';
 import { leaksCommand } from './commands/leaks.ts';
+import { prepareServerCommand } from './commands/prepare-server.ts';
 import { runCommand } from './commands/run.ts';
 import { cancelCommand, pauseCommand } from './commands/steer.ts';
 import { tokenCommand } from './commands/token.ts';
@@ -192,6 +193,11 @@ export async function main(argv: readonly string[]): Promise<number> {
   add('gateway', 'run the HTTP service for trainers', (_config, _output, _args, flags) =>
     runEntry('../gateway/main.ts', [], flags),
   );
+  add(
+    'prepare-server',
+    'make namespace, retention, search attributes and schedules on a Temporal server; again at each upgrade',
+    (config, output, _args, flags) => prepareServerCommand(config, flags.retention as number, output),
+  ).option('--retention <days>', 'days that ended rollouts stay in Temporal', count, 7);
   add(
     'codec-server',
     'open encrypted payloads for the Temporal UI and CLI',

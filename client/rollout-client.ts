@@ -37,6 +37,7 @@ import {
   type SweepReport,
 } from '../contracts/sweep.ts';
 import { dataConverterOf } from '../temporal-config/encryption/data-converter.ts';
+import { unreachable } from '../temporal-config/unreachable.ts';
 import { type ListingPage, listingOf, listingPage, type RolloutListing } from './listing.ts';
 import { PoolClient } from './pool.ts';
 
@@ -63,8 +64,9 @@ export class RolloutClient {
 
   /** @throws an Error that says how to start a server, if none is known or the one that is does not answer. */
   static async connect(config: Config): Promise<RolloutClient> {
-    const { connectionOptions, namespace, chosen } = temporalConnection(config);
-    if (!chosen) {
+    const temporal = temporalConnection(config);
+    const { connectionOptions, namespace } = temporal;
+    if (!temporal.chosen) {
       throw new RolloutError(
         'InvalidRequest',
         'no stack runs in this checkout: start one with "npm start", or set temporal.address',
@@ -73,11 +75,7 @@ export class RolloutClient {
     try {
       return new RolloutClient(await Connection.connect(connectionOptions), namespace, config);
     } catch (error) {
-      throw new Error(
-        `no Temporal server answers at ${connectionOptions.address}: start the stack with "npm start", or set ` +
-          `temporal.address (${messageOf(error)})`,
-        { cause: error },
-      );
+      throw unreachable(error, temporal);
     }
   }
 

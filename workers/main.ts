@@ -1,4 +1,5 @@
 import { loadConfig } from '../config/load.ts';
+import { temporalConnection } from '../config/temporal-connection.ts';
 import { messageOf } from '../contracts/failures.ts';
 import { makeLogger } from './log.ts';
 import { startMetrics } from './metrics/process.ts';
@@ -13,7 +14,8 @@ async function main(): Promise<void> {
   const { workerPort } = config.metrics;
   const { metrics, close: closeMetrics } = await startMetrics(config, workerPort, componentsOf(roles), log);
   const { workers, close } = await makeWorkers(config, roles, metrics);
-  log.info({ roles, host: config.derived.host, temporal: config.temporal.address }, 'worker is up');
+  const { address: temporal } = temporalConnection(config).connectionOptions;
+  log.info({ roles, host: config.derived.host, temporal }, 'worker is up');
   announceReady();
   await runUntilStopped(workers);
   await close();

@@ -1,6 +1,6 @@
 import {
   type ActivityInterceptorsFactory,
-  NativeConnection,
+  type NativeConnection,
   Runtime,
   Worker,
   type WorkerOptions,
@@ -16,12 +16,11 @@ import { SandboxClient } from '../activities/sandbox/client.ts';
 import { makeSweepActivities } from '../activities/sweep.ts';
 import { TrajectoryStore } from '../activities/trajectory/store.ts';
 import type { Config } from '../config/load.ts';
-import { temporalConnection } from '../config/temporal-connection.ts';
 import { loadTools } from '../config/tools.ts';
 import { versionOf } from '../contracts/pool.ts';
 import { evalQueue, initQueue, RECORDS_QUEUE, runQueue, WORKFLOW_QUEUE } from '../contracts/queues.ts';
-import { dataConverterOf } from '../temporal-config/encryption/data-converter.ts';
 import { SandboxAdmission } from './admission.ts';
+import { connect } from './connect.ts';
 import { DiskWatermark } from './disk-watermark.ts';
 import { countActivities } from './metrics/activities.ts';
 import { countRuns } from './metrics/agents.ts';
@@ -64,24 +63,21 @@ export async function makeWorkers(
   roles: readonly Role[],
   metrics?: Metrics,
 ): Promise<RoleWorkers> {
-  const { connectionOptions, namespace } = temporalConnection(config);
-  const connection = await NativeConnection.connect(connectionOptions);
+  const connected = await connect(config);
+  const { connection, namespace, dataConverter } = connected;
   const handlers = await loadHandlers(config.workers.handlers, {
     python: () => loadTools().python,
     searchUrl: config.workers.searchUrl,
   });
   const store = new TrajectoryStore(config.derived.storeFolder);
   const sandboxes = new SandboxClient(sandboxHostAddress(config.derived.stateFolder));
-  const dataConverter = dataConverterOf(config);
   const disk = new DiskWatermark({
     folders: [config.derived.stateFolder, config.derived.storeFolder],
     minFreeBytes: config.sandbox.minFreeBytes,
     logger: Runtime.instance().logger,
   });
   const shared = {
-    connection,
-    namespace,
-    dataConverter,
+    ...connected,
     // Work is broken off at once and goes on elsewhere (a turn is at most lost in part); what remains is
     // hand-over, which gets this long.
     shutdownGraceTime: 0,

@@ -1,16 +1,15 @@
 import { Client, WorkflowIdConflictPolicy } from '@temporalio/client';
-import { NativeConnection, Worker } from '@temporalio/worker';
+import { Worker } from '@temporalio/worker';
 import { makeControlActivities } from '../../activities/control.ts';
 import { SandboxClient } from '../../activities/sandbox/client.ts';
 import { TrajectoryStore } from '../../activities/trajectory/store.ts';
 import { loadConfig } from '../../config/load.ts';
 import { apptainerProgram } from '../../config/programs.ts';
-import { temporalConnection } from '../../config/temporal-connection.ts';
 import { loadTools } from '../../config/tools.ts';
 import { messageOf } from '../../contracts/failures.ts';
 import { controlQueue, WORKFLOW_QUEUE } from '../../contracts/queues.ts';
 import { CANCEL_SWEEPER, HOST_WORKFLOW } from '../../contracts/sweep.ts';
-import { dataConverterOf } from '../../temporal-config/encryption/data-converter.ts';
+import { connect } from '../connect.ts';
 import { makeLogger } from '../log.ts';
 import { countActivities } from '../metrics/activities.ts';
 import { countHost } from '../metrics/host.ts';
@@ -34,10 +33,9 @@ async function main(): Promise<void> {
     log,
   );
   const { host } = config.derived;
-  const { connectionOptions, namespace } = temporalConnection(config);
-  const connection = await NativeConnection.connect(connectionOptions);
-  const dataConverter = dataConverterOf(config);
-  const temporal = new Client({ connection, namespace, dataConverter });
+  const connected = await connect(config);
+  const { connection, namespace } = connected;
+  const temporal = new Client(connected);
   const server = await startSandboxHost({
     stateDir: config.derived.stateFolder,
     host,
@@ -58,9 +56,7 @@ async function main(): Promise<void> {
   });
   const sandboxes = new SandboxClient(server);
   const worker = await Worker.create({
-    connection,
-    namespace,
-    dataConverter,
+    ...connected,
     taskQueue: controlQueue(host),
     activities: makeControlActivities({
       sandboxes,
