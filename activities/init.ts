@@ -19,10 +19,18 @@ export interface InitDependencies {
   /** What this host has for tools. */
   readonly host: ToolHost;
   readonly store: TrajectoryStore;
+  /** Told when the host counts one sandbox more. */
+  readonly sandboxMade?: () => void;
 }
 
 /** The init stage: a sandbox on this host, prepared by the task's handler. */
-export function makeInitActivities({ handlers, sandboxes, host, store }: InitDependencies): InitActivities {
+export function makeInitActivities({
+  handlers,
+  sandboxes,
+  host,
+  store,
+  sandboxMade,
+}: InitDependencies): InitActivities {
   return {
     init: (input) =>
       atEdge('HandlerFailed', () =>
@@ -50,6 +58,7 @@ export function makeInitActivities({ handlers, sandboxes, host, store }: InitDep
       },
       signal,
     );
+    sandboxMade?.();
     try {
       if (shelf) {
         await putBack(sandbox, shelf, key, signal);

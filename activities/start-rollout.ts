@@ -4,7 +4,7 @@ import {
   WorkflowIdConflictPolicy,
   WorkflowIdReusePolicy,
 } from '@temporalio/client';
-import { TypedSearchAttributes } from '@temporalio/common';
+import { type Priority, TypedSearchAttributes } from '@temporalio/common';
 import { WORKFLOW_QUEUE } from '../contracts/queues.ts';
 import type { RolloutRequest } from '../contracts/request.ts';
 import { SEARCH_ATTRIBUTES as ATTRIBUTES } from '../contracts/search-attributes.ts';
@@ -26,6 +26,7 @@ export async function startRollout(temporal: Client, request: RolloutRequest): P
       workflowIdConflictPolicy: WorkflowIdConflictPolicy.FAIL,
       ...(digest === undefined ? {} : { memo: { digest } }),
       typedSearchAttributes: attributesOf(request),
+      ...priorityOf(request),
       staticSummary: `${task.handler} ${task.id} · sample ${sample}`,
     });
     return true;
@@ -35,11 +36,19 @@ export async function startRollout(temporal: Client, request: RolloutRequest): P
   }
 }
 
+/** By which a server that knows fairness shares out what it begins: a tenant's stages inherit it. */
+export function priorityOf({ tenant }: Pick<RolloutRequest, 'tenant'>): { priority?: Priority } {
+  if (!tenant) return {};
+  const { name, weight, priority } = tenant;
+  return { priority: { priorityKey: priority, fairnessKey: name, fairnessWeight: weight } };
+}
+
 function attributesOf(request: RolloutRequest): TypedSearchAttributes {
   return new TypedSearchAttributes([
     { key: ATTRIBUTES.taskKind, value: request.task.handler },
     { key: ATTRIBUTES.taskId, value: request.task.id },
     { key: ATTRIBUTES.stage, value: 'queued' },
+    ...(request.tenant ? [{ key: ATTRIBUTES.tenant, value: request.tenant.name }] : []),
     ...(request.groupId ? [{ key: ATTRIBUTES.groupId, value: request.groupId }] : []),
     ...(request.batchId ? [{ key: ATTRIBUTES.batchId, value: request.batchId }] : []),
   ]);

@@ -4,10 +4,14 @@ import { benchBalance } from './balance.ts';
 import { benchBash } from './bash.ts';
 import { benchCancel } from './cancel.ts';
 import { benchConversation } from './conversation.ts';
+import { benchGateway } from './gateway.ts';
 import { benchGraders } from './graders.ts';
 import { benchLatency } from './latency.ts';
 import { benchOverhead } from './overhead.ts';
+import { benchHosts } from './pipeline/hosts.ts';
+import { benchPipeline } from './pipeline/pipeline.ts';
 import { benchSandbox } from './sandbox.ts';
+import { benchScale } from './scale.ts';
 
 /** What every benchmark prints, as its last line. */
 export interface BenchResult {
@@ -36,10 +40,14 @@ const BENCHES: Record<string, (options: BenchOptions) => Promise<BenchResult>> =
   bash: benchBash,
   cancel: benchCancel,
   conversation: benchConversation,
+  hosts: benchHosts,
   latency: benchLatency,
+  gateway: benchGateway,
   graders: benchGraders,
   overhead: benchOverhead,
+  pipeline: benchPipeline,
   sandbox: benchSandbox,
+  scale: benchScale,
 };
 
 const { values, positionals } = parseArgs({

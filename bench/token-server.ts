@@ -54,6 +54,13 @@ export async function startTokenServer(options: TokenServerOptions): Promise<Tok
   };
 }
 
+/** An event of vLLM's token-level stream. */
+export function tokensEvent(ids: readonly number[], last: boolean): string {
+  const logprobs = { content: ids.map((id) => ({ token_id: id, logprob: -0.5 })) };
+  const choice = { index: 0, token_ids: ids, logprobs, finish_reason: last ? 'stop' : null };
+  return `data: ${JSON.stringify({ choices: [choice] })}\n\n`;
+}
+
 /** The child: serves until its input ends. */
 async function main(options: TokenServerOptions & { tokenizer: string }): Promise<void> {
   const { tokenizer, answer, firstMs, tokenMs } = options;
@@ -62,11 +69,7 @@ async function main(options: TokenServerOptions & { tokenizer: string }): Promis
   const encode = (text: string) => codec.tokenize(text, { parseSpecial: true }, signal);
   const turn = await encode(answer + format.eosText);
   const times: [number, number][] = [];
-  const events = turn.map((id, at) => {
-    const logprobs = { content: [{ token_id: id, logprob: -0.5 }] };
-    const finish_reason = at === turn.length - 1 ? 'stop' : null;
-    return `data: ${JSON.stringify({ choices: [{ index: 0, token_ids: [id], logprobs, finish_reason }] })}\n\n`;
-  });
+  const events = turn.map((id, at) => tokensEvent([id], at === turn.length - 1));
   const server = http.createServer(async (request, response) => {
     const started = performance.now();
     let body = '';

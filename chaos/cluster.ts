@@ -4,7 +4,9 @@ import { fileURLToPath } from 'node:url';
 import { stringify } from 'smol-toml';
 import { RolloutClient } from '../client/rollout-client.ts';
 import { loadConfig } from '../config/load.ts';
+import type { ConfigValues } from '../config/schema.ts';
 import { PROJECT_ROOT } from '../config/tools.ts';
+import type { LlmServer } from '../contracts/llm.ts';
 import type { SandboxBackendName } from '../contracts/sandbox.ts';
 import { choosePort } from '../temporal-config/ports.ts';
 import type { Role } from '../workers/roles.ts';
@@ -32,6 +34,11 @@ export interface ClusterOptions {
   readonly backend?: SandboxBackendName;
   /** The Temporal server is this one; the development server if absent. */
   readonly production?: ProductionServer | undefined;
+  /** Slots of workers and room of hosts that are not as this cluster's capacity gives them. */
+  readonly workers?: Partial<ConfigValues['workers']>;
+  readonly graderCapacity?: number;
+  /** Where the LLM server is no llama.cpp. */
+  readonly llm?: Partial<LlmServer>;
 }
 
 /** First port that is tried for the Temporal server: far from the stack's own. */
@@ -114,8 +121,14 @@ export class Cluster {
     ]);
     const config = loadConfig({ env: {}, file: fileOf.get(first) as string });
     const client = await RolloutClient.connect(config);
-    await client.pool.add({ server: { url: options.llmUrl, policyVersion: 7 } });
-    return new Cluster(options, client, address, store, members, broken);
+    const cluster = new Cluster(options, client, address, store, members, broken);
+    try {
+      await client.pool.add({ server: { url: options.llmUrl, policyVersion: 7, ...options.llm } });
+    } catch (error) {
+      await cluster.stop();
+      throw error;
+    }
+    return cluster;
   }
 
   /** Members whose name begins so. */
@@ -154,8 +167,15 @@ function writeConfiguration(options: ClusterOptions, host: string, address: stri
       firstByteSeconds: silentLlmSeconds,
       idleSeconds: silentLlmSeconds,
     },
-    sandbox: { host, backend, capacity, silentSeconds: SILENT_SANDBOX_SECONDS },
-    workers: { handlers: [...(options.handlers ?? [OWN_HANDLER])], runSlots: capacity },
+    sandbox: {
+      ...{ host, backend, capacity, silentSeconds: SILENT_SANDBOX_SECONDS },
+      ...(options.graderCapacity === undefined ? {} : { graderCapacity: options.graderCapacity }),
+    },
+    workers: {
+      handlers: [...(options.handlers ?? [OWN_HANDLER])],
+      runSlots: capacity,
+      ...options.workers,
+    },
     store: { folder: store.folder },
     state: { folder: stateFolder(root, host) },
   };

@@ -6,6 +6,7 @@ import {
   WorkflowNotFoundError,
 } from '@temporalio/client';
 import type { GroupStore } from '../activities/groups/group-store.ts';
+import { priorityOf } from '../activities/start-rollout.ts';
 import {
   BATCH_EVENTS_QUERY,
   BATCH_STATUS_QUERY,
@@ -74,6 +75,18 @@ export class GroupClient {
       input,
       `${input.batchId} · ${groups} groups of ${input.group.samples}`,
     );
+  }
+
+  /** Whether a group or a batch has been begun. */
+  async isKnown(kind: 'group' | 'batch', id: string): Promise<boolean> {
+    if (kind === 'group' ? await this.#store.getGroup(id) : await this.#store.getBatch(id)) return true;
+    try {
+      await this.#temporal.workflow.getHandle(workflowIdOf(kind, id)).describe();
+      return true;
+    } catch (error) {
+      if (error instanceof WorkflowNotFoundError) return false;
+      throw error;
+    }
   }
 
   /** The result of a group that has ended, else how it stands. @throws WorkflowNotFoundError */
@@ -150,9 +163,8 @@ export class GroupClient {
   }
 
   async #tell(kind: 'group' | 'batch', id: string, signal: string, ...args: unknown[]): Promise<void> {
-    const workflowId = kind === 'group' ? groupWorkflowId(id) : batchWorkflowId(id);
     try {
-      await this.#temporal.workflow.getHandle(workflowId).signal(signal, ...args);
+      await this.#temporal.workflow.getHandle(workflowIdOf(kind, id)).signal(signal, ...args);
     } catch (error) {
       if (!(error instanceof WorkflowNotFoundError)) throw error;
       const ended = kind === 'group' ? await this.#store.getGroup(id) : await this.#store.getBatch(id);
@@ -170,6 +182,7 @@ export class GroupClient {
     try {
       await this.#temporal.workflow.start(type, {
         ...{ workflowId, taskQueue: WORKFLOW_QUEUE, args: [input], staticSummary },
+        ...priorityOf(input.template),
         workflowIdReusePolicy: WorkflowIdReusePolicy.REJECT_DUPLICATE,
         workflowIdConflictPolicy: WorkflowIdConflictPolicy.FAIL,
         ...(digest === undefined ? {} : { memo: { digest } }),
@@ -185,6 +198,10 @@ export class GroupClient {
   #ask<T>(workflowId: string, query: string): Promise<T> {
     return this.#temporal.workflow.getHandle(workflowId).query<T>(query);
   }
+}
+
+function workflowIdOf(kind: 'group' | 'batch', id: string): string {
+  return kind === 'group' ? groupWorkflowId(id) : batchWorkflowId(id);
 }
 
 /** Resolves after so many milliseconds, or when the signal is aborted. */

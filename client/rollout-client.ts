@@ -44,6 +44,11 @@ import { PoolClient } from './pool.ts';
 /** Temporal refuses payloads of 2 MB; the request also travels to every stage. */
 const MOST_REQUEST_BYTES = 1024 ** 2;
 
+/** Number of Temporal's enum TaskQueueType. */
+const TASK_QUEUE_OF_WORKFLOWS = 1;
+/** A waiting worker's question is answered after a minute at the latest. */
+const POLLED_WITHIN_SECONDS = 90;
+
 /**
  * Starts rollouts and asks after them. Every method needs nothing but the Temporal server; workers may be
  * elsewhere, or not there yet.
@@ -207,6 +212,17 @@ export class RolloutClient {
     );
   }
 
+  /** Whether a workflow worker has asked for a task in the last minute and a half: one that waits asks each minute. */
+  async hasWorkflowWorker(): Promise<boolean> {
+    const { pollers } = await this.temporal.workflowService.describeTaskQueue({
+      namespace: this.temporal.options.namespace,
+      taskQueue: { name: WORKFLOW_QUEUE },
+      taskQueueType: TASK_QUEUE_OF_WORKFLOWS,
+    });
+    const since = Date.now() / 1000 - POLLED_WITHIN_SECONDS;
+    return (pollers ?? []).some(({ lastAccessTime }) => Number(lastAccessTime?.seconds ?? 0) > since);
+  }
+
   /** Names of the sandbox hosts that are up. */
   async hosts(): Promise<string[]> {
     const query = `WorkflowType = '${HOST_WORKFLOW}' AND ExecutionStatus = 'Running'`;
@@ -215,6 +231,17 @@ export class RolloutClient {
       hosts.push(workflowId.replace(/^host:/, ''));
     }
     return hosts;
+  }
+
+  /** Whether Temporal knows a workflow, open or ended. */
+  async isKnown(workflowId: string): Promise<boolean> {
+    try {
+      await this.temporal.workflow.getHandle(workflowId).describe();
+      return true;
+    } catch (error) {
+      if (error instanceof WorkflowNotFoundError) return false;
+      throw error;
+    }
   }
 
   /** False once a rollout's workflow is closed. */

@@ -9,6 +9,7 @@ import {
   ServerLabel,
 } from '../contracts/request.ts';
 import { SandboxBackendName } from '../contracts/sandbox.ts';
+import { TenantName, TenantShare } from '../contracts/tenant.ts';
 import { ToolFormat } from '../contracts/tools.ts';
 
 const Port = z.int().min(1).max(65_535);
@@ -226,6 +227,21 @@ export const ConfigSchema = z.strictObject({
         .min(1)
         .default(2000)
         .describe('Requests that one address may make in a second; more are answered 429.'),
+      tenants: z
+        .record(
+          TenantName,
+          z
+            .strictObject({
+              ...TenantShare.shape,
+              openRollouts: z.int().min(1).optional().describe('Rollouts that it may have open.'),
+            })
+            .partial(),
+        )
+        .default({})
+        .describe(
+          'Shares of those whose token has this name, each {weight, priority, openRollouts}; one that is not named ' +
+            'here has weight 1, priority 3 and no limit.',
+        ),
       dataSources: z
         .record(z.string(), z.string())
         .default({

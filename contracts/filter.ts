@@ -11,6 +11,7 @@ export interface RolloutFilter {
   readonly host?: string;
   /** What the id of the rollout, of its task, its group or its batch begins with. */
   readonly text?: string;
+  readonly tenant?: string;
 }
 
 const ATTRIBUTE_OF: Record<Exclude<keyof RolloutFilter, 'text'>, string> = {
@@ -21,6 +22,7 @@ const ATTRIBUTE_OF: Record<Exclude<keyof RolloutFilter, 'text'>, string> = {
   stage: 'Stage',
   outcome: 'Outcome',
   host: 'Host',
+  tenant: 'Tenant',
 };
 /** Of which one begins with a filter's text. */
 const IDS = ['WorkflowId', 'TaskId', 'GroupId', 'BatchId'];

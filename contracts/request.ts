@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { Task } from './task.ts';
+import { Tenant } from './tenant.ts';
 
 /** Workflow ids appear in URLs, file names and shell commands: letters, digits and `._:-` only. */
 export const RolloutId = z
@@ -122,6 +123,8 @@ export const RolloutRequest = z.object({
    * lost.
    */
   hostLostSeconds: z.number().min(1).max(86_400).default(30),
+  /** Whose it is, where several share the service. */
+  tenant: Tenant.optional(),
   /** Workflow that hears of its end by a signal: the group it belongs to. */
   reportTo: z.string().min(1).max(200).optional(),
   /** Hash of what the caller asked for, by which the same request is known again. */

@@ -8,10 +8,16 @@ import { type Scope, TokensFile } from '../contracts/gateway.ts';
 import { problemsOf } from '../contracts/problems.ts';
 import { HttpProblem } from './problems.ts';
 
+/** Whose token it is, and what it may do. */
+export interface Caller {
+  readonly name: string;
+  readonly scopes: readonly Scope[];
+}
+
 /** Who may do what. */
 export interface Tokens {
   /** Undefined for a token that nobody has. Takes equally long for all of them. */
-  find(token: string): { readonly name: string; readonly scopes: readonly Scope[] } | undefined;
+  find(token: string): Caller | undefined;
 }
 
 /** @throws RolloutError InvalidRequest naming the file and what is wrong in it */
@@ -57,10 +63,15 @@ declare module 'fastify' {
     /** What a caller needs for this route; absent: nothing. */
     scope?: Scope;
   }
+  interface FastifyRequest {
+    /** Undefined where no token is needed. */
+    caller: Caller | undefined;
+  }
 }
 
 /** Lets only those in whose token has the scope of the route. Without `tokens` everybody may do everything. */
 export function protect(app: FastifyInstance, tokens: Tokens | undefined): void {
+  app.decorateRequest('caller', undefined);
   if (!tokens) return;
   app.addHook('onRequest', async (request: FastifyRequest, reply) => {
     const { scope } = request.routeOptions.config;
@@ -74,5 +85,6 @@ export function protect(app: FastifyInstance, tokens: Tokens | undefined): void 
     if (!who.scopes.includes(scope) && !who.scopes.includes('admin')) {
       throw new HttpProblem(403, `the token of ${who.name} has no scope ${scope}`);
     }
+    request.caller = who;
   });
 }

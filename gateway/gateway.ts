@@ -18,9 +18,11 @@ import type { Config } from '../config/load.ts';
 import type { CancelReason, RolloutRequestInput } from '../contracts/request.ts';
 import type { RolloutResult } from '../contracts/result.ts';
 import type { Task } from '../contracts/task.ts';
+import type { Tenant } from '../contracts/tenant.ts';
 import type { ToolSpec } from '../contracts/tools.ts';
 import { overConfigured } from './as-asked.ts';
 import { HttpProblem } from './problems.ts';
+import { Tenants } from './tenants.ts';
 
 /** An app whose routes are typed by their schemas. */
 export type App = FastifyInstance<
@@ -49,6 +51,7 @@ export class Gateway {
   readonly store: TrajectoryStore;
   readonly groupStore: GroupStore;
   readonly groups: GroupClient;
+  readonly tenants: Tenants;
 
   constructor(parts: GatewayParts) {
     this.client = parts.client;
@@ -56,6 +59,7 @@ export class Gateway {
     this.handlers = parts.handlers;
     this.store = parts.store;
     this.groupStore = new GroupStore(parts.store.folder);
+    this.tenants = new Tenants(parts.client, parts.config.gateway.tenants);
     this.groups = new GroupClient(parts.client.temporal, this.groupStore);
   }
 
@@ -74,9 +78,13 @@ export class Gateway {
 
   /**
    * Begins a rollout unless it is known; durable when this resolves.
-   * @throws HttpProblem 409 if another request has this id; RolloutError InvalidTask, InvalidRequest
+   * @throws HttpProblem 409 if another request has this id, 429; RolloutError InvalidTask, InvalidRequest
    */
-  async submit(rolloutId: string, asked: Omit<RolloutRequestInput, 'rolloutId'>): Promise<void> {
+  async submit(
+    rolloutId: string,
+    asked: Omit<RolloutRequestInput, 'rolloutId' | 'tenant'>,
+    tenant: Tenant | undefined,
+  ): Promise<void> {
     const { handlers, config, store } = this;
     handlers.open(asked.task);
     // Of what was asked: a setting of the gateway that changes makes the same call no other one.
@@ -84,10 +92,11 @@ export class Gateway {
       .update(stringify(asked) ?? '')
       .digest('hex');
     const known = await store.getTerminal(rolloutId);
-    const { isNew } = known
-      ? { isNew: false }
-      : await this.client.start({ ...overConfigured(config, asked), rolloutId, digest });
-    if (isNew) return;
+    if (!known) {
+      await this.tenants.admit(tenant, 1, () => this.client.isKnown(rolloutId));
+      const request = { ...overConfigured(config, asked), rolloutId, digest };
+      if ((await this.client.start(tenant ? { ...request, tenant } : request)).isNew) return;
+    }
     const before = known ? known.requestDigest : await this.client.digestOf(rolloutId);
     if (before !== digest) throw new HttpProblem(409, `rollout ${rolloutId} was begun with another request`);
   }

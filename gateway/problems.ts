@@ -17,18 +17,28 @@ export const Problem = z.object({
 export type Problem = z.infer<typeof Problem>;
 
 /** Answers that every route which needs a token may give, by status, for its schema. */
-export const PROBLEMS = { 401: Problem, 403: Problem, 404: Problem, 422: Problem, 503: Problem };
+export const PROBLEMS = {
+  401: Problem,
+  403: Problem,
+  404: Problem,
+  422: Problem,
+  429: Problem,
+  503: Problem,
+};
 
 /** Thrown by routes. */
 export class HttpProblem extends Error {
   override readonly name = 'HttpProblem';
   readonly status: number;
   readonly errors: Problem['errors'];
+  /** Seconds after which the same call may be made again. */
+  readonly retryAfter: number | undefined;
 
-  constructor(status: number, detail: string, errors?: Problem['errors']) {
+  constructor(status: number, detail: string, errors?: Problem['errors'], retryAfter?: number) {
     super(detail);
     this.status = status;
     this.errors = errors;
+    this.retryAfter = retryAfter;
   }
 }
 
@@ -43,7 +53,8 @@ export function answerProblems(app: FastifyInstance): void {
   app.setErrorHandler((error: FastifyError | HttpProblem, request, reply) => {
     const answer = problemOf(error);
     if (answer.status >= 500) request.log.error({ err: error }, 'not answered');
-    if (answer.status === 503) reply.header('Retry-After', '5');
+    const retryAfter = error instanceof HttpProblem ? error.retryAfter : undefined;
+    if (retryAfter !== undefined || answer.status === 503) reply.header('Retry-After', retryAfter ?? 5);
     reply.code(answer.status).type(MEDIA_TYPE).send(answer);
   });
 }

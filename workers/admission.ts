@@ -15,12 +15,17 @@ export interface AdmissionOptions {
 
 /**
  * Hands out an init slot only while the host has room for one more sandbox, and its disks for what that writes, so that a
- * full cluster leaves work in Temporal and does not start what it cannot run. A permit stands for one sandbox to be made;
- * the host counts those that exist.
+ * full cluster leaves work in Temporal and does not start what it cannot run. A permit stands for one sandbox to be made,
+ * until it is; the host counts those that exist, also those that are still prepared.
  */
 export class SandboxAdmission implements CustomSlotSupplier<ActivitySlotInfo> {
   readonly type = 'custom';
   private permits = 0;
+  /** Permits ever given, and those of them that stand for no sandbox to be made any more. */
+  private given = 0;
+  private settled = 0;
+  /** Permits in use whose sandbox has been made. */
+  private made = 0;
   private readonly options: AdmissionOptions;
 
   constructor(options: AdmissionOptions) {
@@ -37,10 +42,15 @@ export class SandboxAdmission implements CustomSlotSupplier<ActivitySlotInfo> {
     const { sandboxes, disk, slots } = this.options;
     if (this.permits >= slots) return false;
     this.permits++;
+    this.given++;
+    // As it was before the host was asked: what is made meanwhile may not be in its answer.
+    const { settled } = this;
     // An unreachable host has no room; the init worker waits for it rather than fail rollouts.
     const [stats, hasDisk] = await Promise.all([sandboxes.stats().catch(() => undefined), disk.hasRoom()]);
-    if (hasDisk && stats && stats.sandboxes + this.permits <= stats.capacity) return true;
+    const toBeMade = this.given - settled;
+    if (hasDisk && stats && stats.sandboxes + toBeMade <= stats.capacity) return true;
     this.permits--;
+    this.given--;
     return false;
   }
 
@@ -50,7 +60,16 @@ export class SandboxAdmission implements CustomSlotSupplier<ActivitySlotInfo> {
 
   markSlotUsed(): void {}
 
-  releaseSlot(): void {
+  /** The host counts the sandbox of a permit in use. */
+  sandboxMade(): void {
+    this.made++;
+    this.settled++;
+  }
+
+  /** A task that failed before it had a sandbox stands for one as long as another that has one works. */
+  releaseSlot({ slotInfo }: { readonly slotInfo?: ActivitySlotInfo }): void {
     this.permits--;
+    if (slotInfo && this.made > 0) this.made--;
+    else this.settled++;
   }
 }

@@ -109,22 +109,23 @@ export async function makeWorkers(
         // Open rollouts wait this long for a workflow worker that died before another takes them up.
         stickyQueueScheduleToStartTimeout: '5s',
       }),
-    init: () =>
-      Worker.create({
+    init: () => {
+      const admission = new SandboxAdmission({ sandboxes, disk, slots: config.workers.initSlots });
+      return Worker.create({
         ...shared,
         taskQueue: initQueue(),
-        activities: makeInitActivities({ handlers, sandboxes, host: loadTools(), store }),
+        activities: makeInitActivities({
+          ...{ handlers, sandboxes, host: loadTools(), store },
+          sandboxMade: () => admission.sandboxMade(),
+        }),
         tuner: {
           workflowTaskSlotSupplier: { type: 'fixed-size', numSlots: 2 },
-          activityTaskSlotSupplier: new SandboxAdmission({
-            sandboxes,
-            disk,
-            slots: config.workers.initSlots,
-          }),
+          activityTaskSlotSupplier: admission,
           localActivityTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },
           nexusTaskSlotSupplier: { type: 'fixed-size', numSlots: 1 },
         },
-      }),
+      });
+    },
     run: () =>
       Worker.create({
         ...shared,

@@ -8,6 +8,7 @@ import { visibilityQuery } from '../../contracts/filter.ts';
 import { POLICY_LABEL } from '../../contracts/pool.ts';
 import type { RolloutResult } from '../../contracts/result.ts';
 import type { Task } from '../../contracts/task.ts';
+import type { Tenant } from '../../contracts/tenant.ts';
 import type { Gateway } from '../gateway.ts';
 import { HttpProblem } from '../problems.ts';
 import { type AnswerParts, answerOf, type ProcessAnswer } from './answer.ts';
@@ -109,14 +110,18 @@ export class ProcessJobs {
    * ask for it again; without a `job_id` nobody could, and it is ended.
    * @throws HttpProblem 409, 503; RolloutError InvalidRequest, InvalidTask, UnknownHandler
    */
-  async process(request: ProcessRequest, gone: AbortSignal): Promise<ProcessAnswer | undefined> {
+  async process(
+    request: ProcessRequest,
+    tenant: Tenant | undefined,
+    gone: AbortSignal,
+  ): Promise<ProcessAnswer | undefined> {
     await this.mustRun();
     await this.#mustHaveServers();
     const { config } = this.#gateway;
     const jobId = request.job_id ?? undefined;
     const rolloutId = rolloutIdOf(jobId ?? randomUUID());
     const asked = rolloutOf(request, config.gateway.dataSources, config.rollout);
-    await this.#gateway.submit(rolloutId, asked);
+    await this.#gateway.submit(rolloutId, asked, tenant);
     this.#waitedFor.add(rolloutId);
     try {
       const record = await this.#record(rolloutId, gone);

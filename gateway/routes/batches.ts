@@ -20,6 +20,7 @@ import {
   Template,
   templateOf,
   Wait,
+  Whose,
 } from './submissions.ts';
 
 const BatchSubmission = z.object({
@@ -28,6 +29,7 @@ const BatchSubmission = z.object({
   rules: BatchRules,
   group: GroupRules.prefault({}),
   rollout: Template.default({}),
+  tenant: Whose,
 });
 
 const BatchAnswer = z.looseObject({ batchId: z.string(), done: z.boolean() });
@@ -54,12 +56,16 @@ export const batchRoutes: Routes = (app, gateway) => {
         response: { ...PROBLEMS, 202: BatchAnswer, 409: Problem },
       },
     },
-    async ({ body, headers }, reply) => {
-      const { batchId: given, sources, rules, group, rollout } = body;
+    async ({ body, headers, caller }, reply) => {
+      const { batchId: given, sources, rules, group, rollout, tenant: asked } = body;
       const batchId = given ?? headers['idempotency-key'] ?? randomUUID();
+      const tenant = gateway.tenants.of(caller, asked);
+      // What it begins later is counted, and not refused: that it cannot be, in the middle.
+      await gateway.tenants.admit(tenant, 1, () => gateway.groups.isKnown('batch', batchId));
       const drawn = await Promise.all(sources.map((source) => sourceOf(gateway, source)));
       const digest = digestOf({ sources: drawn, rules, group, rollout });
-      const input = { batchId, sources: drawn, rules, group, template: templateOf(gateway, rollout), digest };
+      const template = templateOf(gateway, rollout, tenant);
+      const input = { batchId, sources: drawn, rules, group, template, digest };
       sameOr409(await gateway.groups.startBatch(input), digest, `batch ${batchId}`);
       return reply.code(202).send({ batchId, done: false });
     },

@@ -14,10 +14,17 @@ import {
   Template,
   templateOf,
   Wait,
+  Whose,
 } from './submissions.ts';
 
 const GroupSubmission = z
-  .object({ groupId: GroupId.optional(), task: Task, ...GroupRules.shape, rollout: Template.default({}) })
+  .object({
+    groupId: GroupId.optional(),
+    task: Task,
+    ...GroupRules.shape,
+    rollout: Template.default({}),
+    tenant: Whose,
+  })
   .refine(FITS.check, FITS.says);
 const GroupAnswer = z.looseObject({ groupId: z.string(), done: z.boolean() });
 
@@ -36,13 +43,16 @@ export const groupRoutes: Routes = (app, gateway) => {
         response: { ...PROBLEMS, 202: GroupAnswer, 409: Problem },
       },
     },
-    async ({ body, headers }, reply) => {
-      const { groupId: given, task, rollout, ...rules } = body;
+    async ({ body, headers, caller }, reply) => {
+      const { groupId: given, task, rollout, tenant: asked, ...rules } = body;
       const groupId = given ?? headers['idempotency-key'] ?? randomUUID();
       gateway.handlers.open(task);
+      const tenant = gateway.tenants.of(caller, asked);
+      await gateway.tenants.admit(tenant, rules.samples, () => gateway.groups.isKnown('group', groupId));
       const { set } = await gateway.groupStore.putTasks([task]);
       const digest = digestOf({ task, rollout, rules });
-      const input = { groupId, task: { set, row: 0 }, rules, template: templateOf(gateway, rollout), digest };
+      const template = templateOf(gateway, rollout, tenant);
+      const input = { groupId, task: { set, row: 0 }, rules, template, digest };
       sameOr409(await gateway.groups.startGroup(input), digest, `group ${groupId}`);
       return reply.code(202).send({ groupId, done: false });
     },

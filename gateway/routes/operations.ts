@@ -13,11 +13,14 @@ export const operationRoutes: Routes = (app, gateway) => {
     '/readyz',
     {
       schema: {
-        summary: 'Temporal answers, and there are sandbox hosts',
+        summary: 'Temporal answers, workflow workers take tasks, and there are sandbox hosts',
         response: { 200: z.object({ hosts: z.array(z.string()) }), 503: Problem },
       },
     },
     async () => {
+      if (!(await gateway.client.hasWorkflowWorker())) {
+        throw new HttpProblem(503, 'no workflow worker is up');
+      }
       const hosts = await gateway.client.hosts();
       if (hosts.length === 0) throw new HttpProblem(503, 'no sandbox host is up');
       return { hosts };

@@ -95,13 +95,13 @@ export const processRoutes: Routes = (app, gateway) => {
         response: { ...PROBLEMS, 200: ProcessAnswer, 409: Problem },
       },
     },
-    async ({ body }, reply) => {
+    async ({ body, caller }, reply) => {
       const gone = new AbortController();
       reply.raw.once('close', () => {
         if (!reply.raw.writableFinished) gone.abort();
       });
       // Where nobody is there any more, nobody is answered.
-      return (await jobs.process(body, gone.signal)) ?? reply.hijack();
+      return (await jobs.process(body, gateway.tenants.of(caller, undefined), gone.signal)) ?? reply.hijack();
     },
   );
 };

@@ -6,11 +6,15 @@ import { Selection, SweepReport } from '../../contracts/sweep.ts';
 import { asAsked } from '../as-asked.ts';
 import type { Routes } from '../gateway.ts';
 import { HttpProblem, PROBLEMS, Problem } from '../problems.ts';
+import { Whose } from './submissions.ts';
 
 /** A rollout as it is asked for; what is left out is as the gateway is configured. */
 const Submission = z.object({
-  ...asAsked(RolloutRequest.omit({ rolloutId: true, digest: true, task: true, reportTo: true })),
+  ...asAsked(
+    RolloutRequest.omit({ rolloutId: true, digest: true, task: true, reportTo: true, tenant: true }),
+  ),
   task: RolloutRequest.shape.task,
+  tenant: Whose,
   rolloutId: RolloutId.optional().describe('Makes the call idempotent, as the header Idempotency-Key does.'),
 });
 
@@ -53,8 +57,8 @@ export const rolloutRoutes: Routes = (app, gateway) => {
     },
     async (request, reply) => {
       const rolloutId = idOf(request.body.rolloutId, request.headers['idempotency-key']);
-      const { rolloutId: _, ...asked } = request.body;
-      await gateway.submit(rolloutId, asked);
+      const { rolloutId: _, tenant, ...asked } = request.body;
+      await gateway.submit(rolloutId, asked, gateway.tenants.of(request.caller, tenant));
       return reply.code(202).send({ rolloutId, done: false as const, stage: 'queued' });
     },
   );
@@ -93,6 +97,7 @@ export const rolloutRoutes: Routes = (app, gateway) => {
           stage: z.string().optional(),
           outcome: z.string().optional(),
           host: z.string().optional(),
+          tenant: z.string().optional(),
           limit: z.coerce.number().int().min(1).max(1000).default(100),
           after: z.string().min(1).max(2000).optional().describe('What the page before gave as `next`.'),
         }),

@@ -10,6 +10,7 @@ import type { RolloutTemplate } from '../../contracts/group.ts';
 import { GroupId } from '../../contracts/group-rules.ts';
 import { CancelReason, RolloutRequest } from '../../contracts/request.ts';
 import { Task } from '../../contracts/task.ts';
+import { type Tenant, TenantName } from '../../contracts/tenant.ts';
 import { asAsked, overConfigured } from '../as-asked.ts';
 import type { Gateway } from '../gateway.ts';
 import { HttpProblem } from '../problems.ts';
@@ -23,9 +24,14 @@ export const Template = z.object(
   asAsked(
     RolloutRequest.omit({
       ...{ rolloutId: true, task: true, sample: true, groupId: true, batchId: true },
-      ...{ digest: true, reportTo: true },
+      ...{ digest: true, reportTo: true, tenant: true },
     }),
   ),
+);
+
+/** On whose behalf something is begun. */
+export const Whose = TenantName.optional().describe(
+  'Whose it is. Not set: the caller’s own, by the name of its token; another’s takes the scope admin.',
 );
 
 /** Where a batch's tasks come from. */
@@ -71,7 +77,11 @@ export async function sourceOf(gateway: Gateway, source: z.infer<typeof Source>)
 }
 
 /** What each rollout is begun with: as configured, but for what was asked. */
-export function templateOf(gateway: Gateway, asked: z.infer<typeof Template>): RolloutTemplate {
+export function templateOf(
+  gateway: Gateway,
+  asked: z.infer<typeof Template>,
+  tenant: Tenant | undefined,
+): RolloutTemplate {
   const {
     rolloutId: _,
     task: __,
@@ -79,6 +89,7 @@ export function templateOf(gateway: Gateway, asked: z.infer<typeof Template>): R
     ...rest
   } = RolloutRequest.parse({
     ...overConfigured(gateway.config, asked),
+    ...(tenant ? { tenant } : {}),
     rolloutId: 'template',
     task: { handler: 'template', id: 'template', data: {} },
   });

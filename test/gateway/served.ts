@@ -36,12 +36,12 @@ export interface GatewayOptions {
 }
 
 /** To be called once at the top of a test file. */
-export function served(settings?: Record<string, string>): Served {
+export function served(settings?: Record<string, string>, initSlots?: number): Served {
   const folder = mkdtempSync(path.join(os.tmpdir(), 'gateway-'));
   after(() => rmSync(folder, { recursive: true }));
   const storeFolder = path.join(folder, 'store');
   const store = new TrajectoryStore(storeFolder);
-  const service = scriptedService(store, settings);
+  const service = scriptedService(store, settings, undefined, initSlots);
   const tokensFile = path.join(folder, 'tokens.json');
   const apps: App[] = [];
   after(async () => {

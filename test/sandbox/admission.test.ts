@@ -53,7 +53,7 @@ test('no init is begun while the host is full or its disk is, and the first that
   const before = asked;
   while (asked < before + 3) await new Promise((resolve) => setImmediate(resolve));
   assert.equal(admitted, 1, 'the place is taken by who has the slot');
-  admission.releaseSlot();
+  admission.releaseSlot({});
   await second;
   assert.equal(admitted, 2);
 });

@@ -20,6 +20,7 @@ export function scriptedService(
   store?: TrajectoryStore,
   settings?: Record<string, string>,
   encryptionKeys?: string,
+  initSlots?: number,
 ): ScriptedService {
   const service = {} as { -readonly [part in keyof ScriptedService]: ScriptedService[part] };
   let server: TestServer | undefined;
@@ -28,7 +29,7 @@ export function scriptedService(
     const { address, databaseFile } = server;
     const config = loadConfig({ env: {}, flags: { temporal: { address, encryptionKeys } } });
     Object.assign(service, { address, databaseFile });
-    service.workers = await startScriptedWorkers(address, store, dataConverterOf(config));
+    service.workers = await startScriptedWorkers(address, store, dataConverterOf(config), initSlots);
     service.client = await RolloutClient.connect(config);
   });
   after(async () => {

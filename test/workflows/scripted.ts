@@ -120,6 +120,7 @@ export async function startScriptedWorkers(
   address: string,
   store = new TrajectoryStore('/nonexistent'),
   dataConverter: DataConverter = {},
+  initSlots = 100,
 ): Promise<{
   script: Script;
   calls: string[];
@@ -145,7 +146,10 @@ export async function startScriptedWorkers(
     Worker.create({ ...shared, taskQueue: WORKFLOW_QUEUE, workflowBundle: bundle });
   const workers = [
     await workflowWorker(),
-    await Worker.create({ ...shared, taskQueue: initQueue(), activities: { init: called('init') } }),
+    await Worker.create({
+      ...{ ...shared, taskQueue: initQueue(), activities: { init: called('init') } },
+      maxConcurrentActivityTaskExecutions: initSlots,
+    }),
     await Worker.create({ ...shared, taskQueue: runQueue('host-a'), activities: { run: called('run') } }),
     await Worker.create({
       ...shared,
