@@ -9,7 +9,7 @@ import { choosePort } from '../temporal-config/ports.ts';
 import { type Child, Processes } from '../workers/stack/processes.ts';
 import { residentMib } from './host.ts';
 import type { BenchOptions, BenchResult } from './main.ts';
-import { percentile, rounded } from './measure.ts';
+import { cpuMs, percentile, rounded } from './measure.ts';
 import { withFolder } from './pipeline/folder.ts';
 
 const ROLLOUTS = 2_000;
@@ -43,11 +43,10 @@ export async function benchGateway({ n, say }: BenchOptions): Promise<BenchResul
 
       const total = n ?? ROLLOUTS;
       await submit(url, agent, 'warm', WARM_UP);
-      const [before, memory] = [process.cpuUsage(), watchMemory(pid)];
+      const [before, memory] = [cpuMs([pid]), watchMemory(pid)];
       const started = performance.now();
       const times = await submit(url, agent, 'rollout', total);
       const seconds = (performance.now() - started) / 1000;
-      const { user, system } = process.cpuUsage(before);
       const accepted_per_s = rounded(times.length / seconds);
       say(`${times.length} accepted, ${accepted_per_s}/s, p99 ${percentile(times, 99)} ms`);
       return {
@@ -57,7 +56,7 @@ export async function benchGateway({ n, say }: BenchOptions): Promise<BenchResul
         p50_ms: percentile(times, 50),
         p99_ms: percentile(times, 99),
         rss_mb: await memory.peak(),
-        client_cpu_ms_per_call: rounded((user + system) / 1000 / times.length),
+        gateway_cpu_ms_per_call: rounded((cpuMs([pid]) - before) / times.length),
         connections: CONNECTIONS,
         ...batch,
         peers: {},

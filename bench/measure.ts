@@ -1,5 +1,8 @@
-import { closeSync, fdatasyncSync, mkdtempSync, openSync, rmSync, writeSync } from 'node:fs';
+import { closeSync, fdatasyncSync, mkdtempSync, openSync, readFileSync, rmSync, writeSync } from 'node:fs';
 import path from 'node:path';
+
+/** Milliseconds of a tick of /proc (USER_HZ is 100). */
+const TICK_MS = 10;
 
 /** Milliseconds of each of `n` runs, one after the other. */
 export async function times(n: number, run: (index: number) => Promise<unknown>): Promise<number[]> {
@@ -47,4 +50,14 @@ export class FsyncProbe {
     closeSync(this.fd);
     rmSync(this.folder, { recursive: true });
   }
+}
+
+/** Milliseconds of processor time that processes have taken so far. */
+export function cpuMs(pids: readonly number[]): number {
+  const ticks = pids.map((pid) => {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    return Number(fields[11]) + Number(fields[12]);
+  });
+  return ticks.reduce((total, each) => total + each, 0) * TICK_MS;
 }

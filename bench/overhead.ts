@@ -1,4 +1,4 @@
-import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Client, Connection } from '@temporalio/client';
@@ -7,14 +7,12 @@ import { PolicyServer } from '../chaos/policy-server.ts';
 import { PROJECT_ROOT } from '../config/tools.ts';
 import { Processes } from '../workers/stack/processes.ts';
 import type { BenchOptions, BenchResult } from './main.ts';
-import { percentile, rounded, times } from './measure.ts';
+import { cpuMs, percentile, rounded, times } from './measure.ts';
 
 /** Rollouts open at once, one figure each; more by --n. */
 const OPEN = [64, 512];
 /** Rollouts one after the other, for the latency. */
 const SINGLES = 30;
-/** Ticks per second of /proc (USER_HZ). */
-const TICK_MS = 10;
 
 /** Starts one and waits for its end. */
 type Start = (id: string) => Promise<unknown>;
@@ -129,14 +127,4 @@ async function startBareWorker(root: string, address: string) {
   });
   await child.ready();
   return child;
-}
-
-/** Processor time of processes so far. */
-function cpuMs(pids: readonly number[]): number {
-  const ticks = pids.map((pid) => {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
-    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    return Number(fields[11]) + Number(fields[12]);
-  });
-  return ticks.reduce((total, each) => total + each, 0) * TICK_MS;
 }

@@ -169,6 +169,8 @@ function writeConfiguration(options: ClusterOptions, host: string, address: stri
     },
     sandbox: {
       ...{ host, backend, capacity, silentSeconds: SILENT_SANDBOX_SECONDS },
+      // The store's disk is small from the start, and made full on purpose.
+      minFreeBytes: 0,
       ...(options.graderCapacity === undefined ? {} : { graderCapacity: options.graderCapacity }),
     },
     workers: {
