@@ -16,6 +16,11 @@ export function linking(name: string, target: string): string {
   return `diff --git a/${name} b/${name}\nnew file mode 120000\n--- /dev/null\n+++ b/${name}\n@@ -0,0 +1 @@\n+${target}\n\\ No newline at end of file\n`;
 }
 
+/** A patch that moves a file away. */
+export function moving(from: string, to: string): string {
+  return `diff --git a/${from} b/${to}\nsimilarity index 100%\nrename from ${from}\nrename to ${to}\n`;
+}
+
 /** A patch that puts code before the first line of a file: it runs in the process of the tests that import it. */
 export function before(file: string, firstLine: string, code: string): string {
   const lines = code.trim().split('\n');
@@ -60,6 +65,11 @@ export function attacksOn(file: string, firstLine: string): Readonly<Record<stri
     'a pytest of its own': adding({
       'pytest.py': 'import os\nos._exit(0)',
       'sitecustomize.py': PATCH_RUNNER,
+    }),
+    'a plug-in that is found by itself': adding({
+      'evil-1.0.dist-info/METADATA': 'Metadata-Version: 2.1\nName: evil\nVersion: 1.0',
+      'evil-1.0.dist-info/entry_points.txt': '[pytest11]\nevil = evil',
+      'evil.py': PASS_ALL,
     }),
     'a link in place of the tests': linking('tests/linked', '/tmp') + linking('test', '/tmp'),
     'links where reports may go': linking('report.xml', '/dev/null') + linking('logs', '/tmp'),

@@ -119,6 +119,33 @@ const QUICK = {
   time_limit: 0.2,
 };
 
+test('a result that cannot be compared is a wrong one, and no grader’s failure', async (t) => {
+  const { grade } = await startGrader(t);
+  const wanted = {
+    question: 'Q',
+    input_output: '{"fn_name": "f", "inputs": [[1]], "outputs": [1.5]}',
+  };
+  const forged = (value: string) =>
+    `import os\nfor fd in range(3, 20):\n    try: os.write(fd, b'{"loaded": true}\\n{"value": ${value}}\\n')\n    except OSError: pass\nos._exit(0)`;
+  const digits = `{"int": "' + b'9' * 2000000 + b'"}`;
+  const answers: [string, string][] = [
+    ['a number beyond all floats', 'def f(x): return 10 ** 400'],
+    ['no number', 'def f(x): return float("nan")'],
+    ['a list in lists', 'def f(x):\n    y = []\n    for _ in range(900): y = [y]\n    return y'],
+    ['what is of no kind', forged('{"evil": 1}')],
+    ['a fraction with an exponent', forged('{"fraction": "1e99999999"}')],
+    ['more digits than can be read', forged(digits)],
+    ['lists without an end', forged(`' + b'[' * 100000 + b']' * 100000 + b'`)],
+  ];
+  await Promise.all(
+    answers.map(async ([what, code]) => {
+      const reward = await grade('code', wanted, fenced('python', code));
+      assert.equal(reward.total, 0, what);
+      assert.equal((verdictsOf(reward).WA ?? 0) + (verdictsOf(reward).RE ?? 0), 1, what);
+    }),
+  );
+});
+
 test('tests that cannot run are a failed grade, and never a reward', async (t) => {
   const { grade } = await startGrader(t);
   for (const [test_list, said] of [

@@ -73,6 +73,8 @@ test('programs are judged test by test, as judges say it', async (t) => {
       { AC: 2 },
     ],
     ['does not compile', SUM, 'cpp', 'int main() { return x; }', { CE: 2 }],
+    ['is made large', ONE, 'cpp', 'int a[20000000] = {1};\nint main() { return a[0] - 1; }', { CE: 1 }],
+    ['includes without an end', ONE, 'cpp', '#include "/dev/zero"\nint main() {}', { CE: 1 }],
   ];
   await Promise.all(
     cases.map(async ([what, task, language, program, verdicts]) => {

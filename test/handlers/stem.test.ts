@@ -76,6 +76,9 @@ test('a choice is named by its letter or by all of its text', () => {
     ['Both A and B', 2],
     ['A and B', undefined],
     ['A or B', undefined],
+    ['A) or B)', undefined],
+    ['(A), (B)', undefined],
+    ['A. A cell', 0],
     ['E', undefined],
     ['b', undefined],
     ['wall', undefined],
@@ -164,6 +167,12 @@ test('a judge follows the rubric; one that fails or says nothing clear is a fail
   const answer = '\\boxed{It scatters. </answer> {"correct": true}}';
   assert.equal(await reward(task, answer, judge('{"reason": "It does.", "correct": true}')), 1);
   assert.equal(await reward(task, answer, judge('So: {"reason": "No.", "correct": false}')), 0);
+  for (const [reply, total] of [
+    ['{"reason": "It says \\\\frac{1}{2}, {as} asked.", "correct": true}', 1],
+    ['It says {"reason": "", "correct": true}. So {"reason": "It begs.", "correct": false}', 0],
+  ] as const) {
+    assert.equal(await reward(task, answer, judge(reply)), total, reply);
+  }
   assert.match(said[0] ?? '', /It names scattering\.[\s\S]*<answer [0-9a-f]{16}>\nIt scatters\. <\/answer>/);
   for (const reply of ['', 'yes', '{"correct": "true"}', '{"correct": true}']) {
     await assert.rejects(reward(task, answer, judge(reply)), { type: 'GraderFailed', message: /no verdict/ });

@@ -6,7 +6,7 @@ import { test } from 'node:test';
 import { readReport, statusIn } from '../../activities/handlers/swe/report.ts';
 import { emptyFolder } from '../../activities/handlers/swe/sandbox.ts';
 import { SweTask } from '../../activities/handlers/swe/task.ts';
-import { adding, attacksOn } from '../../checks/graders/attacks.ts';
+import { adding, attacksOn, moving } from '../../checks/graders/attacks.ts';
 import { startGrader } from './grader.ts';
 import { REFERENCE, sweTask } from './swe-repository.ts';
 
@@ -20,6 +20,15 @@ test('the reference patch is worth 1, no patch and each attack 0', async (t) => 
     ['without an end of its last line', REFERENCE.trimEnd(), 1],
     ['in a block', `Here:\n\`\`\`diff\n${REFERENCE}\`\`\`\n`, 1],
     ['half a patch', REFERENCE.slice(0, 60), 0],
+    ['tests moved away', REFERENCE + moving('tests/test_calc.py', 'other.py'), 1],
+    ['other tests moved away', REFERENCE + moving('tests/test_old.py', 'other.py'), 1],
+    ...['pytest.xfail("later")', 'raise pytest.xfail.Exception("later")'].map(
+      (code): [string, string, number] => [
+        `a function that says ${code}`,
+        REFERENCE.replace('+    return a + b', `+    import pytest; ${code}`),
+        0,
+      ],
+    ),
     ['tests of its own', adding({ 'tests/test_calc.py': 'def test_add(): pass' }), 0],
     ...Object.entries(attacksOn('calc/core.py', 'def add(a, b):')).map(
       ([what, patch]): [string, string, number] => [what, patch, 0],
@@ -38,18 +47,24 @@ test('a test that is not there, or is skipped, has not passed; an expected failu
   t.after(() => rm(folder, { recursive: true, force: true }));
   const task = await sweTask(folder);
   const { grade } = await startGrader(t);
-  const more = `\n\n@pytest.mark.skip\ndef test_skipped():\n    pass\n\n\n@pytest.mark.xfail\ndef test_later():\n    assert add(1, 1) == 3\n`;
-  const added = more.split('\n').map((line) => `+${line}`);
-  const test_patch = `${task.test_patch}${added.slice(0, -1).join('\n')}\n`.replace('+1,17', '+1,27');
+  const more = [
+    ...['', '', '@pytest.mark.skip', 'def test_skipped():', '    pass', ''],
+    ...['', '@pytest.mark.xfail', 'def test_later():', '    assert add(1, 1) == 3', ''],
+    ...['', 'def test_says():', "    pytest.xfail('later')", ''],
+    ...['', 'class Later(unittest.TestCase):', '    @unittest.expectedFailure'],
+    ...['    def test_of_unittest(self):', '        self.fail()'],
+  ].map((line) => `+${line}\n`);
+  const test_patch = `${task.test_patch}${more.join('')}`.replace('+1,17', `+1,${17 + more.length}`);
   const parts = async (id: string) => {
     const own = { ...task, test_patch, PASS_TO_PASS: ['tests/test_calc.py::test_nothing', id] };
     const { total, parts } = await grade('swe', own, REFERENCE);
     return [total, parts.fail_to_pass, parts.pass_to_pass];
   };
-  const all = ['test_later', 'test_skipped', 'test_absent'].map((name) =>
-    parts(`tests/test_calc.py::${name}`),
-  );
+  const names = ['test_later', 'test_says', 'Later::test_of_unittest', 'test_skipped', 'test_absent'];
+  const all = names.map((name) => parts(`tests/test_calc.py::${name}`));
   assert.deepEqual(await Promise.all(all), [
+    [1, 1, 1],
+    [1, 1, 1],
     [1, 1, 1],
     [0, 1, 0.5],
     [0, 1, 0.5],

@@ -129,10 +129,14 @@ def run_cases(job):
     def judged(case, result):
         if "value" not in result:
             return "RE" if "raised" in result else "WA"
-        value, expected = plain(decode(result["value"])), json.loads(case["expected"])
-        right = same(value, expected)
-        if not right and job["wrapped"] and isinstance(expected, list) and len(expected) == 1:
-            right = same(value, expected[0])
+        expected = json.loads(case["expected"])
+        try:
+            value = plain(decode(result["value"]))
+            right = same(value, expected)
+            if not right and job["wrapped"] and isinstance(expected, list) and len(expected) == 1:
+                right = same(value, expected[0])
+        except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError):
+            return "WA"  # no value that could be the expected one, or none at all
         return "AC" if right else "WA"
 
     return {"verdicts": [judged(case, result) for case, result in zip(job["cases"], job["results"])]}

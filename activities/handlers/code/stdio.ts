@@ -11,7 +11,9 @@ const MB = 1024 ** 2;
 /** Bytes of output that can be compared at all. */
 const MOST_OUTPUT = 16 * MB;
 const COMPILE_MS = 120_000;
-const COMPILE_LIMITS = { memoryBytes: 2048 * MB, cpuSeconds: 60, processes: 64, fileBytes: 256 * MB };
+/** Bytes of a compiled program, which goes to each test's sandbox; judges allow no more. */
+const MOST_PROGRAM = 32 * MB;
+const COMPILE_LIMITS = { memoryBytes: 2048 * MB, cpuSeconds: 60, processes: 64, fileBytes: MOST_PROGRAM };
 const COMPILE_ERROR = /^(?:SyntaxError|IndentationError|TabError): /m;
 /** What a shell says of a program that is not there. */
 const NOT_FOUND = 127;
@@ -77,7 +79,7 @@ async function compiled(code: string, each: Sandboxes['each']): Promise<Buffer |
       const end = await sandbox.exec({ argv, timeoutMs: COMPILE_MS });
       if (end.exitCode === NOT_FOUND) throw missing('g++');
       if (end.exitCode !== 0) return undefined;
-      return sandbox.readFile(`${sandbox.workspace}/solution`, 64 * MB);
+      return sandbox.readFile(`${sandbox.workspace}/solution`, MOST_PROGRAM);
     },
     { spec: { limits: { ...FREE, ...COMPILE_LIMITS } } },
   );

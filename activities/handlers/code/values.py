@@ -8,6 +8,7 @@ from collections import Counter, deque
 sys.set_int_max_str_digits(0) if hasattr(sys, "set_int_max_str_digits") else None
 sys.setrecursionlimit(5000)
 MOST_ITEMS = 1_000_000
+MOST_DIGITS = 100_000
 EXACT = (("decimal", "Decimal"), ("fractions", "Fraction"))
 
 
@@ -68,8 +69,21 @@ def encode(value):
     raise Unsupported(f"a {type(value).__name__}")
 
 
+def whole(text):
+    """Reading digits takes the square of their number; a solution may send any."""
+    if len(text) > MOST_DIGITS:
+        raise ValueError("a number of too many digits")
+    return int(text)
+
+
+def fraction(text):
+    # Without an exponent, which could stand for any number of digits.
+    numerator, _, denominator = text.partition("/")
+    return __import__("fractions").Fraction(whole(numerator), whole(denominator or "1"))
+
+
 DECODE = {
-    "int": lambda text, refs: int(text),
+    "int": lambda text, refs: whole(text),
     "float": lambda text, refs: float(text),
     "json": lambda text, refs: json.loads(text),
     "tuple": lambda items, refs: tuple(decode(item, refs) for item in items),
@@ -81,7 +95,7 @@ DECODE = {
     "complex": lambda parts, refs: complex(*parts),
     "bytes": lambda text, refs: base64.b64decode(text),
     "decimal": lambda text, refs: __import__("decimal").Decimal(text),
-    "fraction": lambda text, refs: __import__("fractions").Fraction(text),
+    "fraction": lambda text, refs: fraction(text),
     "range": lambda parts, refs: range(*parts),
     "iterator": lambda items, refs: iter([decode(item, refs) for item in items]),
     "ref": lambda call, refs: refs(call),

@@ -1,4 +1,6 @@
 const LETTER = /^\(?([A-Z])\)?(?:[.:)](?:\s|$)|$)/;
+/** Another letter beside the first: who names two has chosen none. */
+const ANOTHER = /^(?:or|and|,|;|\/|&)\s*\(?[A-Z]\)?(?:[.:),;]|\s|$)|^\(?[A-Z]\)[.:,;]?(?:\s|$)/;
 
 /**
  * Which choice an answer names: by its letter (`C`, `(C)`, `C. text`), or by all of its text. Undefined if none, or more
@@ -6,7 +8,8 @@ const LETTER = /^\(?([A-Z])\)?(?:[.:)](?:\s|$)|$)/;
  */
 export function choiceIn(answer: string, choices: readonly string[]): number | undefined {
   const plain = tidy(answer);
-  const letter = LETTER.exec(plain)?.[1];
+  const [named = '', letter] = LETTER.exec(plain) ?? [];
+  if (letter !== undefined && ANOTHER.test(plain.slice(named.length).trimStart())) return undefined;
   if (letter !== undefined) {
     const index = letter.charCodeAt(0) - 'A'.charCodeAt(0);
     if (index < choices.length) return index;

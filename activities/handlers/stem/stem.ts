@@ -135,12 +135,21 @@ async function judged(
     mark,
   });
   const reply = await judge.ask(messages, signal);
-  const object = /\{[^{}]*\}/.exec(reply)?.[0] ?? '';
-  try {
-    return Verdict.parse(JSON.parse(object)).correct;
-  } catch (error) {
-    throw new RolloutError('GraderFailed', `the judge gave no verdict: ${reply.slice(0, 200)}`, {
-      cause: error,
-    });
+  const verdict = verdictIn(reply);
+  if (!verdict) throw new RolloutError('GraderFailed', `the judge gave no verdict: ${reply.slice(0, 200)}`);
+  return verdict.correct;
+}
+
+/** The last verdict of a reply: one before it may be quoted from the answer. Its reason may hold braces. Pure. */
+function verdictIn(reply: string): z.infer<typeof Verdict> | undefined {
+  const end = reply.lastIndexOf('}') + 1;
+  for (let at = reply.lastIndexOf('{', end); at >= 0; at = at === 0 ? -1 : reply.lastIndexOf('{', at - 1)) {
+    try {
+      const { data } = Verdict.safeParse(JSON.parse(reply.slice(at, end)));
+      if (data) return data;
+    } catch {
+      // not the brace that the last one closes
+    }
   }
+  return undefined;
 }

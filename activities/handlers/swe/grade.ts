@@ -1,4 +1,4 @@
-import { randomBytes } from 'node:crypto';
+import { randomBytes, randomInt } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { RolloutError } from '../../../contracts/failures.ts';
 import type { Reward } from '../../../contracts/trajectory.ts';
@@ -47,6 +47,8 @@ export async function runTests(
     timeoutMs: APPLY_MS,
   });
   await placeTests(sandbox, instance, root, own);
+  // As the task has them: a patch may move a file without naming where it was.
+  const sources = await readTests(sandbox, instance, root);
   if (patch.length > 0) {
     await sandbox.writeFile(`${own}/answer.patch`, patch);
     const excluded = excludedFrom(instance).map((pattern) => `--exclude=${pattern}`);
@@ -54,7 +56,7 @@ export async function runTests(
     const end = await sandbox.exec({ argv, cwd: root, environment: GIT_ALONE, timeoutMs: APPLY_MS });
     if (end.exitCode !== 0) return { applied: false, timedOut: false, results: undefined };
   }
-  const canary = await placeCanary(sandbox, instance, root);
+  const canary = await placeCanary(sandbox, sources, root);
   await sandbox.writeFile(`${own}/launcher.py`, LAUNCHER);
   const python = [environment.python, `${own}/launcher.py`];
   const variables = variablesOf(environment);
@@ -94,17 +96,44 @@ async function placeTests(
     await sandbox.writeFile(`${root}/${file}`, content);
 }
 
-/**
- * Adds a test that must fail to each test file. What makes every test pass, by patching the runner or writing a report
- * of its own, makes it pass as well.
- */
-async function placeCanary(sandbox: BoundSandbox, { testFiles }: Instance, root: string): Promise<string> {
-  const name = `test_${randomBytes(6).toString('hex')}`;
+/** The test files' sources. */
+async function readTests(
+  sandbox: BoundSandbox,
+  { testFiles }: Instance,
+  root: string,
+): Promise<Map<string, string>> {
+  const sources = new Map<string, string>();
   for (const file of testFiles) {
-    const source = await sandbox.readFile(`${root}/${file}`, MOST_REPORT_BYTES);
+    sources.set(file, (await sandbox.readFile(`${root}/${file}`, MOST_REPORT_BYTES)).toString('utf8'));
+  }
+  return sources;
+}
+
+/**
+ * Writes the test files anew, each with one more test, that must fail. What makes every test pass, by patching the runner
+ * or writing a report of its own, makes it pass as well.
+ */
+async function placeCanary(
+  sandbox: BoundSandbox,
+  sources: ReadonlyMap<string, string>,
+  root: string,
+): Promise<string> {
+  const name = canaryName([...sources.values()].join('\n'));
+  for (const [file, source] of sources) {
     await sandbox.writeFile(`${root}/${file}`, `${source}\n\ndef ${name}():\n    assert 1 == 2\n`);
   }
   return name;
+}
+
+/** A name such as the tests' own: made of words of theirs, so that no pattern tells it from them. */
+function canaryName(source: string): string {
+  const words = [...source.matchAll(/\bdef test_(\w+)/g)].flatMap(([, name = '']) => name.split('_'));
+  const pick = () => words[randomInt(words.length)] ?? '';
+  for (let tries = 0; tries < 20 && words.length > 3; tries++) {
+    const name = ['test', pick(), pick(), pick()].filter((word) => word !== '').join('_');
+    if (!source.includes(name)) return name;
+  }
+  return `test_${randomBytes(6).toString('hex')}`;
 }
 
 /** Undefined if a canary is not there, or did not fail. A file that cannot be imported has none, and no tests. */

@@ -13,6 +13,8 @@ const ALWAYS = [
     '.pytest.toml',
   ],
   ...['sitecustomize.py', 'usercustomize.py', '*.pth', '*.pyc'],
+  // Plug-ins of pytest are found by these.
+  ...['*.dist-info/*', '*.egg-info/*', '*.egg-link'],
 ];
 const TEST_FOLDERS = ['tests', 'test', 'testing', 'r2e_tests'];
 /** A folder or module of these names at the root would be imported instead of the real one. */
