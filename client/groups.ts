@@ -127,13 +127,16 @@ export class GroupClient {
       .query<BatchEvent[], [number]>(BATCH_EVENTS_QUERY, after);
   }
 
-  /** Groups of a batch in the order of their starts, each as soon as it is one, until the batch ends. */
-  async *batchGroups(batchId: string, signal: AbortSignal): AsyncIterable<GroupResult> {
-    for (let sent = 0; ; ) {
+  /**
+   * Groups of a batch in the order of their starts but for the first `after`, each as soon as it is one, until the batch
+   * ends.
+   */
+  async *batchGroups(batchId: string, after: number, signal: AbortSignal): AsyncIterable<GroupResult> {
+    for (let sent = after; ; ) {
       const ended = await this.batchResult(batchId);
       const groups = ended?.groups ?? (await this.batchStatus(batchId)).admitted;
       for (const groupId of groups.slice(sent)) yield (await this.#store.getGroup(groupId)) as GroupResult;
-      sent = groups.length;
+      sent = Math.max(sent, groups.length);
       if (ended || signal.aborted) return;
       await pause(ASK_EVERY_MS, signal);
     }

@@ -24,6 +24,7 @@ import { startPool } from '../workers/pool/start.ts';
 /**
  * Asks after the pool of LLM servers and changes it. Each change is durable when it is made, is made after those that
  * were asked for before, and answers when no run worker acts on what was before; see docs/pool.md.
+ * The same `key` again, for a change whose answer was lost, is the same change and answers alike.
  * Every method throws a RolloutError: InvalidRequest naming the field, or what a look at a server found.
  */
 export class PoolClient {
@@ -42,43 +43,52 @@ export class PoolClient {
   }
 
   /** Takes a server in that serves what the others of its labels do, or looks at one anew that is there. */
-  add(command: z.input<typeof AddServer>): Promise<PoolReport> {
-    return this.#change('add', AddServer, command);
+  add(command: z.input<typeof AddServer>, key?: string): Promise<PoolReport> {
+    return this.#change('add', AddServer, command, key);
   }
 
   /** From when this answers no request begins there; those under way end by themselves. */
-  remove(url: string): Promise<PoolReport> {
-    return this.#change('remove', RemoveServer, { url });
+  remove(url: string, key?: string): Promise<PoolReport> {
+    return this.#change('remove', RemoveServer, { url }, key);
   }
 
   /** Answers when no request is under way there any more: it can be stopped. */
-  drain(command: z.input<typeof DrainServer>): Promise<PoolReport> {
-    return this.#change('drain', DrainServer, command);
+  drain(command: z.input<typeof DrainServer>, key?: string): Promise<PoolReport> {
+    return this.#change('drain', DrainServer, command, key);
   }
 
-  label(command: z.input<typeof LabelServer>): Promise<PoolReport> {
-    return this.#change('label', LabelServer, command);
+  label(command: z.input<typeof LabelServer>, key?: string): Promise<PoolReport> {
+    return this.#change('label', LabelServer, command, key);
   }
 
   /**
    * Brings another version of the weights into use. From when this answers no request begins on the old one. Servers
    * that failed are named and out; that is no error as long as the report says so.
    */
-  swap(command: z.input<typeof SwapWeights>): Promise<PoolReport> {
-    return this.#change('swap', SwapWeights, command);
+  swap(command: z.input<typeof SwapWeights>, key?: string): Promise<PoolReport> {
+    return this.#change('swap', SwapWeights, command, key);
   }
 
   /** Ends, as stale, every rollout with a token of an older version: at once if it runs, else when it would go on. */
-  raiseFloor(version: number): Promise<PoolReport> {
-    return this.#change('floor', RaiseFloor, { version });
+  raiseFloor(version: number, key?: string): Promise<PoolReport> {
+    return this.#change('floor', RaiseFloor, { version }, key);
   }
 
-  async #change<T extends z.ZodType>(name: PoolUpdate, schema: T, command: z.input<T>): Promise<PoolReport> {
+  async #change<T extends z.ZodType>(
+    name: PoolUpdate,
+    schema: T,
+    command: z.input<T>,
+    key?: string,
+  ): Promise<PoolReport> {
     const parsed = schema.safeParse(command);
     if (!parsed.success) throw new RolloutError('InvalidRequest', problemsOf(parsed.error));
     await startPool(this.#temporal, this.#input);
     try {
-      return await this.#handle.executeUpdate<PoolReport, [unknown]>(name, { args: [parsed.data] });
+      return await this.#handle.executeUpdate<PoolReport, [unknown]>(name, {
+        args: [parsed.data],
+        // Temporal knows an update again by its id.
+        ...(key === undefined ? {} : { updateId: key }),
+      });
     } catch (error) {
       throw typed(error);
     }

@@ -110,6 +110,7 @@ export const batchRoutes: Routes = (app, gateway) => {
         params: inBatch,
         querystring: z.object({
           trajectories: z.stringbool().default(false).describe('With the trajectories of each sample.'),
+          after: z.coerce.number().int().min(0).default(0).describe('Groups that the reader has already.'),
         }),
         response: { 404: Problem },
       },
@@ -119,10 +120,11 @@ export const batchRoutes: Routes = (app, gateway) => {
       if (!(await gateway.groups.batchResult(batchId))) {
         await known(gateway.groups.batchStatus(batchId), `batch ${batchId}`);
       }
+      const { trajectories, after } = request.query;
       const signal = goneWith(reply);
       async function* lines() {
-        for await (const group of gateway.groups.batchGroups(batchId, signal)) {
-          const whole = request.query.trajectories ? await withTrajectories(gateway, group) : group;
+        for await (const group of gateway.groups.batchGroups(batchId, after, signal)) {
+          const whole = trajectories ? await withTrajectories(gateway, group) : group;
           yield `${JSON.stringify(whole)}\n`;
         }
       }

@@ -11,6 +11,7 @@ import {
 } from '../../contracts/pool-commands.ts';
 import type { App, Routes } from '../gateway.ts';
 import { HttpProblem, PROBLEMS } from '../problems.ts';
+import { Key } from './submissions.ts';
 
 const Pool = z.looseObject({
   pool: z.string(),
@@ -54,40 +55,47 @@ export const poolRoutes: Routes = (app, gateway) => {
     place: string,
     summary: string,
     body: T,
-    act: (client: typeof gateway.client.pool, command: z.output<T>) => Promise<PoolReport>,
+    act: (
+      client: typeof gateway.client.pool,
+      command: z.output<T>,
+      key: string | undefined,
+    ) => Promise<PoolReport>,
   ) =>
     (app as App).post(
       place,
       {
         config: { scope: 'admin' },
-        schema: { summary, params, body, response: { ...PROBLEMS, 200: Report } },
+        schema: { summary, params, headers: Key, body, response: { ...PROBLEMS, 200: Report } },
       },
-      async (request) => plain(await act(await pool(request.params.pool), request.body as z.output<T>)),
+      async ({ params, body, headers }) =>
+        plain(await act(await pool(params.pool), body as z.output<T>, headers['idempotency-key'])),
     );
-  change('/v1/pools/:pool/add', 'Take a server in', AddServer, (client, command) => client.add(command));
-  change('/v1/pools/:pool/remove', 'Begin no request there any more', RemoveServer, (client, { url }) =>
-    client.remove(url),
+  change('/v1/pools/:pool/add', 'Take a server in', AddServer, (client, command, key) =>
+    client.add(command, key),
+  );
+  change('/v1/pools/:pool/remove', 'Begin no request there any more', RemoveServer, (client, { url }, key) =>
+    client.remove(url, key),
   );
   change(
     '/v1/pools/:pool/drain',
     'As remove; answers when none is under way',
     DrainServer,
-    (client, command) => client.drain(command),
+    (client, command, key) => client.drain(command, key),
   );
-  change('/v1/pools/:pool/label', 'Give a server other labels', LabelServer, (client, command) =>
-    client.label(command),
+  change('/v1/pools/:pool/label', 'Give a server other labels', LabelServer, (client, command, key) =>
+    client.label(command, key),
   );
   change(
     '/v1/policies/:pool/version',
     'Bring another version of the weights into use',
     SwapWeights,
-    (client, command) => client.swap(command),
+    (client, command, key) => client.swap(command, key),
   );
   change(
     '/v1/policies/:pool/floor',
     'End every rollout with a token of an older version',
     RaiseFloor,
-    (client, { version }) => client.raiseFloor(version),
+    (client, { version }, key) => client.raiseFloor(version, key),
   );
 };
 

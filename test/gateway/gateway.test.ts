@@ -5,25 +5,22 @@ import os from 'node:os';
 import path from 'node:path';
 import { after, test } from 'node:test';
 import { Validator } from '@seriousme/openapi-schema-validator';
-import fc from 'fast-check';
 import { pino } from 'pino';
 import { loadHandlers } from '../../activities/handlers/registry.ts';
-import { assembleTrajectory } from '../../activities/trajectory/assemble.ts';
 import { TrajectoryStore } from '../../activities/trajectory/store.ts';
 import { tokenCommand } from '../../client/commands/token.ts';
 import { loadConfig } from '../../config/load.ts';
 import { loadTools } from '../../config/tools.ts';
-import type { LedgerRecord } from '../../contracts/ledger.ts';
 import type { Trajectory } from '../../contracts/trajectory.ts';
 import { makeApp } from '../../gateway/app.ts';
 import { readTokens } from '../../gateway/auth.ts';
 import type { App } from '../../gateway/gateway.ts';
 import { METRICS } from '../../workers/metrics/table.ts';
 import { parseScrape } from '../support/scrape.ts';
-import { ledgers } from '../trajectory/records.ts';
 import { gate } from '../workflows/kept.ts';
 import { placement, report, untilCancelled, usual } from '../workflows/scripted.ts';
 import { scriptedService } from '../workflows/scripted-service.ts';
+import { gradeAsTasksSay } from './graded.ts';
 
 const folder = mkdtempSync(path.join(os.tmpdir(), 'gateway-'));
 after(() => rmSync(folder, { recursive: true }));
@@ -311,31 +308,8 @@ const sum = (id: string, rewards: number[]) => ({
   data: { question: 'What is 1 + 1?', answer: '#### 2', rewards },
 });
 
-/** What every agent did, as its trajectory has it. */
-const LEDGER = fc.sample(
-  ledgers.filter((ledger) => ledger.length > 3),
-  { numRuns: 1, seed: 1 },
-)[0] as LedgerRecord[];
-
-/** Each sample is rewarded as its task says. */
-function gradeAsTasksSay() {
-  service.workers.script.evaluate = async (input) => {
-    const { rewards } = input.request.task.data as { rewards: number[] };
-    const total = rewards[input.request.sample] as number;
-    const { request, attempt } = input;
-    const result = await usual.evaluate(input);
-    const { rolloutId, workflowRunId } = result;
-    const reward = { total, parts: {} };
-    const kept = assembleTrajectory(LEDGER, { request, workflowRunId, attempt, reward, metadata: {} });
-    const trajectory = await store.putTrajectory({ rolloutId, workflowRunId, attempt }, [kept]);
-    // Above every floor of the tests before.
-    const policyVersions: [number, number] = [1000, 1000];
-    return store.putTerminal({ ...result, policyVersions, reward, trajectory });
-  };
-}
-
 test('a group is begun once for each key, waited for and told', async () => {
-  gradeAsTasksSay();
+  gradeAsTasksSay(service, store);
   const body = { groupId: 'group-1', task: sum('s1', [0, 1]), samples: 2 };
   const first = await call('POST', '/v1/groups', { body });
   assert.equal(first.status, 202, first.text);
@@ -366,7 +340,7 @@ test('a group cannot want more rewards than samples', async () => {
 });
 
 test('a batch streams its groups and its events, and events go on where a reader was', async () => {
-  gradeAsTasksSay();
+  gradeAsTasksSay(service, store);
   const tasks = [sum('a', [0, 1]), sum('b', [1, 1]), sum('c', [1, 0]), sum('d', [0, 0])];
   const body = { batchId: 'batch-1', sources: [{ tasks }], rules: { groups: 2 }, group: { samples: 2 } };
   const begun = await call('POST', '/v1/batches', { body });

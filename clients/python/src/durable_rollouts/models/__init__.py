@@ -1,0 +1,70 @@
+"""What is asked and answered, one module per noun."""
+
+from .batch import Adaptive, Batch, BatchCounts, BatchEvent, BatchRules, BatchState, DomainCounts, Source
+from .group import EndedRollout, Group, GroupRules, GroupSample, GroupState, Overlong, Verdict
+from .pool import FailedServer, LlmServer, NewServer, Pool, PoolMember, PoolReport
+from .problem import FieldProblem, Problem
+from .record import (
+    CancelReceipt,
+    Outcome,
+    Reward,
+    RolloutListing,
+    RolloutRecord,
+    RolloutState,
+    StageFailure,
+    SweepReport,
+    Timings,
+    TrajectoryRef,
+    Truncation,
+)
+from .request import Attempts, CancelReason, Deadlines, Limits, RolloutSettings, Sampling, Task
+from .trajectory import Message, Model, ToolCall, Trajectory, Turn
+
+__all__ = [
+    "Adaptive",
+    "Attempts",
+    "Batch",
+    "BatchCounts",
+    "BatchEvent",
+    "BatchRules",
+    "BatchState",
+    "CancelReason",
+    "CancelReceipt",
+    "Deadlines",
+    "DomainCounts",
+    "EndedRollout",
+    "FailedServer",
+    "FieldProblem",
+    "Group",
+    "GroupRules",
+    "GroupSample",
+    "GroupState",
+    "Limits",
+    "LlmServer",
+    "Message",
+    "Model",
+    "NewServer",
+    "Outcome",
+    "Overlong",
+    "Pool",
+    "PoolMember",
+    "PoolReport",
+    "Problem",
+    "Reward",
+    "RolloutListing",
+    "RolloutRecord",
+    "RolloutSettings",
+    "RolloutState",
+    "Sampling",
+    "Source",
+    "StageFailure",
+    "SweepReport",
+    "Task",
+    "Timings",
+    "ToolCall",
+    "Trajectory",
+    "TrajectoryRef",
+    "Truncation",
+    "Turn",
+    "Verdict",
+]
