@@ -9,15 +9,16 @@ import { gate } from '../workflows/kept.ts';
 import { report, untilCancelled, usual } from '../workflows/scripted.ts';
 import { served } from './served.ts';
 
+const cleanUp: (() => Promise<void>)[] = [];
+// Before the service's own: a worker ends only while its server is there.
+after(async () => {
+  for (const stop of cleanUp) await stop();
+});
 const { service, gateway, store } = served();
 const recorded = Trajectory.parse(
   JSON.parse(readFileSync(new URL('../fixtures/trajectories/two-turns.jsonl', import.meta.url), 'utf8')),
 );
 let url: string | undefined;
-const cleanUp: (() => Promise<void>)[] = [];
-after(async () => {
-  for (const stop of cleanUp) await stop();
-});
 
 /** Made at the first call, when the service stands. */
 async function address(): Promise<string> {

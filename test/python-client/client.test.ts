@@ -17,12 +17,13 @@ import { FACTS } from '../support/pool.ts';
 import { report } from '../workflows/scripted.ts';
 import { restartedGateway } from './restarted.ts';
 
-const { service, store, gateway, token } = served();
-const folder = path.join(PROJECT_ROOT, 'clients', 'python');
 const cleanUp: (() => Promise<void>)[] = [];
+// Before the service's own: a worker ends only while its server is there.
 after(async () => {
   for (const stop of cleanUp.reverse()) await stop();
 });
+const { service, store, gateway, token } = served();
+const folder = path.join(PROJECT_ROOT, 'clients', 'python');
 
 /** Folders of weights that servers were told to load. */
 const loaded: string[] = [];
