@@ -110,7 +110,8 @@ test('the Python client does all that the service offers, and loses nothing with
   assert.equal(code, 0, said);
   assert.match(said, /^(\d+) passed(, \d+ skipped)? in/m);
   const [first, ...others] = restarting.accepted;
-  assert.deepEqual(others, [first], 'accepted, and said again after the restart');
+  // A slow restart has the client ask more than once.
+  assert.deepEqual([...new Set(others)], [first], 'accepted, and said again after the restart');
   assert.deepEqual(begun, [first], 'and begun once');
 });
 
