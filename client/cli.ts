@@ -8,6 +8,7 @@ import { FAILURES, messageOf, RolloutError } from '../contracts/failures.ts';
 import { CANCEL_REASONS } from '../contracts/signals.ts';
 import { cancelBatch, showBatch } from './commands/batch.ts';
 import { doctorCommand } from './commands/doctor.ts';
+import { type DrainOptions, drainCommand } from './commands/drain.ts';
 import { imageCommand } from './commands/image.ts';
 import { configCommand, listCommand, showCommand } from './commands/inspect.ts';
 import { keyCommand } from './commands/key.ts';
@@ -215,11 +216,18 @@ export async function main(argv: readonly string[]): Promise<number> {
   add('token <name>', 'make a bearer token for the HTTP service', (config, output, args, flags) =>
     tokenCommand(config, args[0] as string, (flags as { scopes: string }).scopes, output),
   ).option('--scopes <list>', 'of read,write,admin', 'read,write');
-  add('host', 'run the sandbox host of this machine', (_config, _output, _args, flags) =>
+  const host = add('host', 'run the sandbox host of this machine', (_config, _output, _args, flags) =>
     runEntry('../workers/sandbox-host/main.ts', [], flags, (argv) =>
       withNothingInherited(loadTools().python, argv),
     ),
   );
+  addTo(host)(
+    'drain',
+    'let this machine’s sandbox host take no new rollout, and wait until those that run have ended',
+    (config, output, _args, flags) => drainCommand(config, flags as unknown as DrainOptions, output),
+  )
+    .option('--within <seconds>', 'how long they may take', count, 900)
+    .option('--undo', 'take rollouts again', false);
 
   try {
     await program.parseAsync([...argv]);

@@ -313,12 +313,17 @@ export const ReleaseReceipt = z.object({
 });
 export type ReleaseReceipt = z.infer<typeof ReleaseReceipt>;
 
+/** POST /v1/drain: whether the host takes no new agent; those it has stay. It forgets this when it ends. */
+export const Drain = z.object({ draining: z.boolean() });
+export type Drain = z.infer<typeof Drain>;
+
 /** GET /v1/stats. */
 export const HostStats = z.object({
   host: z.string(),
   backend: SandboxKind,
   /** Of agents. */
   sandboxes: z.int(),
+  /** 0 while it is drained. */
   capacity: z.int(),
   /** Of graders; they have room of their own, so that agents that wait for graders cannot keep it from them. */
   graders: z.int(),

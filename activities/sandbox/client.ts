@@ -15,6 +15,7 @@ import {
   AttachResult,
   type AttachSandbox,
   type CreateSandbox,
+  type Drain,
   type ExecRequest,
   ExecResult,
   FileContent,
@@ -226,6 +227,11 @@ export class SandboxClient {
 
   stats(signal?: AbortSignal): Promise<HostStats> {
     return this.call(HostStats, 'GET', '/v1/stats', undefined, signal);
+  }
+
+  /** Makes the host take no new agent, or take them again. */
+  drain(request: Drain, signal?: AbortSignal): Promise<HostStats> {
+    return this.call(HostStats, 'POST', '/v1/drain', request, signal);
   }
 
   /** Drops its connections. */

@@ -22,7 +22,7 @@ const POSTGRES_MS = 120_000;
 
 const WHAT: Record<string, string[]> = {
   chaos: ['chaos/main.ts', '--short'],
-  overhead: ['bench/main.ts', 'overhead'],
+  overhead: ['bench/main.ts', 'overhead', '--n', '64'],
 };
 
 /** The user as whom a PostgreSQL runs: it refuses root. */

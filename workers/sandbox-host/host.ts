@@ -42,6 +42,8 @@ export class SandboxHost {
   private readonly maker: SandboxMaker;
   /** Looks for what rollouts left behind, by itself or when asked. */
   readonly audit: Audit;
+  /** No new agent is taken; one that init had been let begin still is. */
+  draining = false;
   private readonly sandboxes = new Map<string, Sandbox>();
   /** The newest sandbox of each rollout's agent. */
   private readonly byRollout = new Map<string, Sandbox>();
@@ -203,7 +205,7 @@ export class SandboxHost {
       host: this.options.host,
       backend: this.backend.name,
       sandboxes: this.agents,
-      capacity: this.options.capacity,
+      capacity: this.draining ? 0 : this.options.capacity,
       graders: this.graders.taken,
       graderCapacity: this.options.graderCapacity,
       pid: process.pid,

@@ -7,6 +7,7 @@ import {
   AppendLedger,
   AttachSandbox,
   CreateSandbox,
+  Drain,
   ExecRequest,
   FencedRequest,
   PauseSandbox,
@@ -42,6 +43,10 @@ export function addRoutes(server: FastifyInstance, host: SandboxHost): void {
     return host.abortMany(selection, reason);
   });
   server.get('/v1/stats', async () => host.stats());
+  server.post('/v1/drain', async (request) => {
+    host.draining = parse(Drain, request.body).draining;
+    return host.stats();
+  });
   server.delete('/v1/sandboxes/:id', (request) =>
     host.release(parse(Id, request.params).id, parse(Release, request.query).fence),
   );
