@@ -3,6 +3,7 @@ import { POLICY_LABEL } from '../contracts/pool.ts';
 import {
   poolAddCommand,
   poolChangeCommand,
+  poolFloorCommand,
   poolListCommand,
   poolSwapCommand,
   type SwapFlags,
@@ -59,6 +60,6 @@ export function addPoolCommands(add: AddCommand, version: (text: string) => numb
     .option('--label <label>', 'of the servers whose weights are swapped', POLICY_LABEL)
     .option(...DRAIN);
   add('floor <version>', 'end every rollout with an older token, as stale', (config, output, [text]) =>
-    poolChangeCommand(config, output, (pool) => pool.raiseFloor(version(text as string))),
+    poolFloorCommand(config, version(text as string), output),
   );
 }

@@ -69,7 +69,7 @@ export class PoolClient {
     return this.#change('swap', SwapWeights, command, key);
   }
 
-  /** Ends, as stale, every rollout with a token of an older version: at once if it runs, else when it would go on. */
+  /** From then on no rollout with a token of an older version goes on; RolloutClient.raiseFloor ends paused ones too. */
   raiseFloor(version: number, key?: string): Promise<PoolReport> {
     return this.#change('floor', RaiseFloor, { version }, key);
   }

@@ -15,6 +15,7 @@ import type { Config } from '../config/load.ts';
 import { temporalConnection } from '../config/temporal-connection.ts';
 import { messageOf, RolloutError } from '../contracts/failures.ts';
 import { type RolloutFilter, visibilityQuery } from '../contracts/filter.ts';
+import { POOL_WORKFLOW, type PoolReport, poolWorkflowId } from '../contracts/pool.ts';
 import { problemsOf } from '../contracts/problems.ts';
 import { WORKFLOW_QUEUE } from '../contracts/queues.ts';
 import { type CancelReason, RolloutRequest, type RolloutRequestInput } from '../contracts/request.ts';
@@ -210,6 +211,22 @@ export class RolloutClient {
         }),
       },
     );
+  }
+
+  /**
+   * Raises the pool's floor, by which nothing with an older token goes on, and ends what has one at once: what runs,
+   * and what is paused. Where other pools share the namespace their rollouts cannot be told from these while they are
+   * paused: those end when they would go on.
+   */
+  async raiseFloor(version: number, key?: string): Promise<{ pool: PoolReport; sweep: SweepReport }> {
+    const pool = await this.pool.raiseFloor(version, key);
+    const query = `WorkflowType = '${POOL_WORKFLOW}' AND ExecutionStatus = 'Running'`;
+    for await (const { workflowId } of this.temporal.workflow.list({ query })) {
+      if (workflowId !== poolWorkflowId(pool.state.pool)) {
+        return { pool, sweep: { aborted: 0, signalled: 0, silentHosts: [] } };
+      }
+    }
+    return { pool, sweep: await this.cancelMany({ belowVersion: version }, 'stale') };
   }
 
   /** Whether a workflow worker has asked for a task in the last minute and a half: one that waits asks each minute. */

@@ -43,7 +43,12 @@ export function poolAddCommand(
   });
 }
 
-/** `rollouts pool remove|drain|label|floor`. */
+/** `rollouts pool floor`. */
+export function poolFloorCommand(config: Config, version: number, output: Output): Promise<number> {
+  return change(config, output, async (_, client) => (await client.raiseFloor(version)).pool);
+}
+
+/** `rollouts pool remove|drain|label`. */
 export function poolChangeCommand(
   config: Config,
   output: Output,
@@ -80,10 +85,10 @@ export function poolSwapCommand(
 function change(
   config: Config,
   output: Output,
-  act: (pool: PoolClient) => Promise<PoolReport>,
+  act: (pool: PoolClient, client: RolloutClient) => Promise<PoolReport>,
 ): Promise<number> {
-  return withPool(config, async (pool) => {
-    const report = await act(pool);
+  return withPool(config, async (pool, client) => {
+    const report = await act(pool, client);
     output.result(report, () => {
       const problems = [
         ...report.failed.map(({ url, why }) => `out: ${url}: ${why}`),
@@ -96,10 +101,13 @@ function change(
   });
 }
 
-async function withPool(config: Config, act: (pool: PoolClient) => Promise<number>): Promise<number> {
+async function withPool(
+  config: Config,
+  act: (pool: PoolClient, client: RolloutClient) => Promise<number>,
+): Promise<number> {
   const client = await RolloutClient.connect(config);
   try {
-    return await act(client.pool);
+    return await act(client.pool, client);
   } finally {
     await client.close();
   }

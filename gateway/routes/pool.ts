@@ -95,7 +95,7 @@ export const poolRoutes: Routes = (app, gateway) => {
     '/v1/policies/:pool/floor',
     'End every rollout with a token of an older version',
     RaiseFloor,
-    (client, { version }, key) => client.raiseFloor(version, key),
+    async (_, { version }, key) => (await gateway.client.raiseFloor(version, key)).pool,
   );
 };
 

@@ -172,11 +172,7 @@ export const rolloutRoutes: Routes = (app, gateway) => {
         response: { ...PROBLEMS, 200: SweepReport },
       },
     },
-    async ({ body: { belowVersion } }) => {
-      // From then on none goes on, known to a host or not; those that run end at once by the sweep.
-      await gateway.client.pool.raiseFloor(belowVersion);
-      return gateway.client.cancelMany({ belowVersion }, 'stale');
-    },
+    async ({ body: { belowVersion } }) => (await gateway.client.raiseFloor(belowVersion)).sweep,
   );
 };
 

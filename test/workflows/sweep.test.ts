@@ -124,7 +124,7 @@ test('a policy version also selects those whose workspaces the store keeps, and 
   const ended = service.client.result('shelved-old');
   let signalled = 0;
   await until(async () => {
-    signalled = (await service.client.cancelMany({ belowVersion: 5 }, 'stale')).signalled;
+    signalled = (await service.client.raiseFloor(5)).sweep.signalled;
     return signalled > 0;
   }, 'visibility has it');
   assert.equal(signalled, 1);
