@@ -12,10 +12,14 @@ import { ROLLOUT_WORKFLOW } from '../contracts/signals.ts';
 
 /**
  * Starts the workflow of a rollout; it is durable when this resolves. One that is known, open or ended, is not started
- * again.
+ * again. Where the address of the rollout page is known, the Temporal UI links to it.
  * @returns whether it was not known
  */
-export async function startRollout(temporal: Client, request: RolloutRequest): Promise<boolean> {
+export async function startRollout(
+  temporal: Client,
+  request: RolloutRequest,
+  pageUrl?: string,
+): Promise<boolean> {
   const { rolloutId, digest, task, sample } = request;
   try {
     await temporal.workflow.start(ROLLOUT_WORKFLOW, {
@@ -27,6 +31,9 @@ export async function startRollout(temporal: Client, request: RolloutRequest): P
       ...(digest === undefined ? {} : { memo: { digest } }),
       typedSearchAttributes: attributesOf(request),
       ...priorityOf(request),
+      ...(pageUrl === undefined
+        ? {}
+        : { staticDetails: `[The rollout page](${pageUrl.replace(/\/+$/, '')}/#/rollouts/${rolloutId})` }),
       staticSummary: `${task.handler} ${task.id} · sample ${sample}`,
     });
     return true;

@@ -57,6 +57,7 @@ const POLLED_WITHIN_SECONDS = 90;
 export class RolloutClient {
   readonly temporal: Client;
   private readonly connection: Connection;
+  private readonly pageUrl: string | undefined;
 
   /** The LLM servers that rollouts are sampled from. */
   readonly pool: PoolClient;
@@ -64,6 +65,7 @@ export class RolloutClient {
   private constructor(connection: Connection, namespace: string, config: Config) {
     const { pool, leaseSeconds } = config.llm;
     this.connection = connection;
+    this.pageUrl = config.gateway.url;
     this.temporal = new Client({ connection, namespace, dataConverter: dataConverterOf(config) });
     this.pool = new PoolClient(this.temporal, { pool, leaseSeconds });
   }
@@ -98,7 +100,7 @@ export class RolloutClient {
     input: RolloutRequestInput,
   ): Promise<{ rolloutId: string; request: RolloutRequest; isNew: boolean }> {
     const request = checkedRequest(input);
-    const isNew = await startRollout(this.temporal, request);
+    const isNew = await startRollout(this.temporal, request, this.pageUrl);
     return { rolloutId: request.rolloutId, request, isNew };
   }
 

@@ -205,6 +205,12 @@ export const ConfigSchema = z.strictObject({
         .default('127.0.0.1')
         .describe('Where the HTTP service listens; any but the loopback needs gateway.tokens.'),
       port: Port.default(8700).describe('Port of the HTTP service.'),
+      url: z
+        .url({ protocol: /^https?$/ })
+        .optional()
+        .describe(
+          'Where browsers reach the HTTP service: with it, each rollout in the Temporal UI links to its page.',
+        ),
       tokens: z
         .string()
         .optional()

@@ -156,7 +156,7 @@ export async function makeWorkers(
           activities: {
             conclude,
             ...makeSweepActivities({ store }),
-            ...makeGroupActivities({ store, groups, pool: config.llm.pool }),
+            ...makeGroupActivities({ store, groups, pool: config.llm.pool, pageUrl: config.gateway.url }),
           },
         }),
       ];

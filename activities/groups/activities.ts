@@ -14,10 +14,17 @@ export interface GroupParts {
   readonly groups: GroupStore;
   /** Name of the pool that rollouts are sampled from. */
   readonly pool: string;
+  /** Address of the rollout page, if it is known. */
+  readonly pageUrl?: string | undefined;
 }
 
 /** The activities of groups and batches. */
-export function makeGroupActivities({ store, groups, pool }: GroupParts): GroupActivities & BatchActivities {
+export function makeGroupActivities({
+  store,
+  groups,
+  pool,
+  pageUrl,
+}: GroupParts): GroupActivities & BatchActivities {
   const client = () => Context.current().client;
   return {
     beginRollouts: async ({ group, numbers }) => {
@@ -31,7 +38,7 @@ export function makeGroupActivities({ store, groups, pool }: GroupParts): GroupA
           ...(batchId === undefined ? {} : { batchId }),
         }),
       );
-      await Promise.all(requests.map((request) => startRollout(client(), request)));
+      await Promise.all(requests.map((request) => startRollout(client(), request, pageUrl)));
       return { taskId: task.id, handler: task.handler };
     },
 

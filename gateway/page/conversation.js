@@ -6,12 +6,12 @@ import { Legend, SHADES, TokenLine, Tokens } from './tokens.js';
 
 /** Characters of one text that are shown at first. */
 const MOST_TEXT = 6_000;
+/** Tokens of a prompt that is open at first: all rollouts of a batch have the long ones. */
+const SHORT_PROMPT = 200;
 /** Pixels of a turn that was not there yet. */
 const GUESS = 260;
 /** Where a turn that is gone to begins, below the toolbar; as `scroll-margin-top` of the style. */
 const TOP = 70;
-/** Frames without a change after which it is there for good. */
-const STILL_FRAMES = 20;
 
 /** A text as it is, whatever it says; long ones whole when asked for. */
 class Text extends Component {
@@ -123,8 +123,8 @@ export class Conversation extends Component {
   }
 
   /**
-   * Turns above it take their real heights as they come near, so it is gone to until it stays where it is, or the reader
-   * does something else.
+   * Turns above it take their real heights as they come near, and tokens get their texts: it is kept where it is until
+   * the reader does something else.
    */
   #goTo(index) {
     this.setState({ current: index });
@@ -136,18 +136,14 @@ export class Conversation extends Component {
     for (const act of ['wheel', 'touchmove', 'pointerdown', 'keydown', 'focusin']) {
       addEventListener(act, () => going.abort(), { signal: going.signal, passive: true, capture: true });
     }
-    let still = 0;
-    const step = () => {
-      if (going.signal.aborted) return;
-      const { scrollHeight } = document.documentElement;
+    const align = () => {
       const there = Math.abs(turn.getBoundingClientRect().top - TOP) < 4;
-      if (there || scrollY + innerHeight >= scrollHeight - 2) still++;
-      else still = 0;
       if (!there) turn.scrollIntoView({ block: 'start' });
-      if (still < STILL_FRAMES) requestAnimationFrame(step);
-      else going.abort();
     };
-    step();
+    const resized = new ResizeObserver(align);
+    resized.observe(document.body);
+    going.signal.addEventListener('abort', () => resized.disconnect());
+    align();
   }
 
   componentWillUnmount() {
@@ -211,14 +207,14 @@ export class Conversation extends Component {
         ${shade !== 'text' && html`<${Legend} shade=${shade} /><${TokenLine} />`}
       </div>
       ${textProblem && shade !== 'text' && html`<p class="problem" role="alert">Token ids are shown: ${textProblem.message}.</p>`}
-      <section aria-label="Prompt" class="prompt">
-        <h3>Prompt <span class="quiet">${plural(input_ids.length, 'token')}</span></h3>
+      <details class="prompt" open=${input_ids.length <= SHORT_PROMPT}>
+        <summary><b>Prompt</b> <span class="quiet">${plural(input_ids.length, 'token')}</span></summary>
         ${
           shade === 'text'
             ? prompt.map((message, index) => html`<${Message} key=${index} ...${message} />`)
             : html`<${Tokens} ...${view} of=${{ ids: input_ids }} where="prompt token" start=${0} end=${input_ids.length} label="Prompt" />`
         }
-      </section>
+      </details>
       <div role="feed" aria-label="Turns" onKeyDown=${this.#keys}>
         ${turns.map(
           (turn) => html`<${Turn} key=${turn.index} turn=${turn} view=${view} last=${last}

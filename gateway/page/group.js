@@ -37,7 +37,7 @@ export class Group extends Loaded {
         ${
           group.done
             ? html`<b>${group.verdict}</b> · mean reward ${decimal(group.rewardMean)} · ${plural(group.counted, 'sample')} count ·
-                ${' '}${group.handler} ${group.taskId} · versions ${group.versions?.join(' to ') ?? '–'}
+                ${' '}${group.handler} ${group.taskId} · versions ${[...new Set(group.versions ?? ['–'])].join(' to ')}
                 ${group.replaced > 0 && ` · ${group.replaced} replaced`}${group.problem && ` · ${group.problem}`}`
             : html`<b>open</b> · ${group.open} open, ${group.ended.length} ended`
         }

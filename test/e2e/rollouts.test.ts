@@ -3,21 +3,27 @@ import { existsSync, readFileSync } from 'node:fs';
 import { mkdtemp, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
+import type { FastifyBaseLogger } from 'fastify';
+import { pino } from 'pino';
+import { HandlerRegistry } from '../../activities/handlers/registry.ts';
 import { LlamaCppDialect } from '../../activities/llm/llama-cpp.ts';
 import { checksumOf } from '../../activities/trajectory/assemble.ts';
 import { readTrajectory, TrajectoryStore } from '../../activities/trajectory/store.ts';
 import { PolicyServer } from '../../chaos/policy-server.ts';
 import { decode } from '../../chaos/tokens.ts';
 import { RolloutClient } from '../../client/rollout-client.ts';
+import type { TopState } from '../../client/top/state.ts';
 import { loadConfig } from '../../config/load.ts';
 import { PROJECT_ROOT } from '../../config/tools.ts';
 import type { RolloutRequestInput } from '../../contracts/request.ts';
 import { Trajectory } from '../../contracts/trajectory.ts';
+import { makeApp } from '../../gateway/app.ts';
 import { METRICS, type MetricName } from '../../workers/metrics/table.ts';
 import { embedded } from '../llm/embedded.ts';
 import { hasBrowser, startBrowser } from '../support/browser.ts';
 import { scrape } from '../support/scrape.ts';
 import { TestStack } from '../support/stack.ts';
+import { until } from '../support/until.ts';
 import { type Kind, kinds, playing, SIDES, type Side, taskOf } from './kinds.ts';
 
 const TASKS = path.join(PROJECT_ROOT, 'examples', 'tasks', 'arithmetic.jsonl');
@@ -201,6 +207,10 @@ test('the Temporal UI shows three stages on three queues, summaries and search a
     if (process.env.SCREENSHOTS) {
       await page.screenshot({ path: path.join(process.env.SCREENSHOTS, 'temporal-ui.png') });
     }
+    await page.goto(`${workflow}/user-metadata`);
+    const details = page.frameLocator('iframe[src*="rollout%20page"]');
+    const link = details.getByRole('link', { name: 'The rollout page' });
+    assert.equal(await link.getAttribute('href'), `http://page.test:8700/#/rollouts/${id}`);
     await page.goto(`${workflow}/search-attributes`);
     for (const name of [
       'Outcome',
@@ -217,6 +227,82 @@ test('the Temporal UI shows three stages on three queues, summaries and search a
   } finally {
     await browser.close();
   }
+});
+
+test('the rollout page shows a real one: its tokens by the server that has their tokenizer, and where it is in Temporal', {
+  skip: !hasBrowser && !process.env.CI && 'no Chromium on this machine',
+}, async (t) => {
+  const config = loadConfig({ env: {}, flags: { state: { folder: stack.folder } } });
+  const client = await RolloutClient.connect(config);
+  t.after(() => client.close());
+  const store = new TrajectoryStore(config.derived.storeFolder);
+  const [handlers, log] = [new HandlerRegistry(), pino({ level: 'silent' }) as FastifyBaseLogger];
+  const app = await makeApp({ config, client, store, handlers, log, tokens: undefined });
+  t.after(() => app.close());
+  const address = await app.listen({ host: '127.0.0.1', port: 0 });
+  const browser = await startBrowser();
+  t.after(() => browser.close());
+  const page = await browser.newPage({ viewport: { width: 1300, height: 1000 } });
+  page.setDefaultTimeout(60_000);
+  const shown = trajectories.find(({ turns }) => turns.length > 1) as Trajectory;
+  await page.goto(`${address}/#/rollouts/${shown.rollout_id}?shade=logprob`);
+  await page.getByRole('article', { name: 'Turn 0' }).getByText('<|im_start|>').first().waitFor();
+  if (process.env.SCREENSHOTS) {
+    await page.screenshot({ path: path.join(process.env.SCREENSHOTS, 'page.png') });
+  }
+  await page.getByText('Prompt', { exact: true }).click();
+  const prompt = page.getByRole('group', { name: /^Prompt, / });
+  const llm = new LlamaCppDialect(stack.endpoints().llmServers[0]?.url as string);
+  t.after(() => llm.close());
+  const expected = await llm.detokenize(shown.input_ids, signal);
+  await until(
+    async () => (await prompt.textContent())?.replaceAll(/[·↵]/g, '') === expected,
+    'the prompt as its tokenizer decodes it',
+  );
+  const link = page.getByRole('link', { name: 'Temporal UI ↗' }).last();
+  const workflow = `workflows/${encodeURIComponent(shown.rollout_id)}/${shown.workflow_run_id}/history`;
+  assert.equal(await link.getAttribute('href'), `${stack.endpoints().uiUrl}/namespaces/default/${workflow}`);
+});
+
+test('top tells queues, hosts, the pool and what has ended', async () => {
+  let state: TopState | undefined;
+  const ended = () => {
+    const { rollouts } = state as TopState;
+    assert.ok('value' in rollouts, JSON.stringify(rollouts));
+    const { completed, truncated } = rollouts.value.ended;
+    return completed + truncated;
+  };
+  do {
+    // Visibility is eventually consistent.
+    const { stdout, stderr } = await stack.run('top', '--json');
+    assert.notEqual(stdout, '', stderr);
+    state = JSON.parse(stdout) as TopState;
+  } while (ended() < 8);
+  const { queues, hosts, pool, batches } = state;
+  assert.ok(
+    'value' in queues && 'value' in hosts && 'value' in pool && 'value' in batches,
+    JSON.stringify(state),
+  );
+  const [host] = hosts.value;
+  assert.equal(host?.stats?.backend, 'bubblewrap');
+  assert.equal(host?.stats?.sandboxes, 0);
+  for (const name of [
+    'workflows',
+    'init',
+    `run-${host?.host}`,
+    'eval',
+    'records',
+    'pool',
+    `control-${host?.host}`,
+  ]) {
+    const queue = queues.value.find(({ queue }) => queue === `rollouts-${name}`);
+    assert.ok(queue && queue.workers > 0, `${name}: ${JSON.stringify(queue)}`);
+  }
+  assert.deepEqual(
+    pool.value.servers.map(({ url, version, load }) => [url, version, load]),
+    stack.endpoints().llmServers.map(({ url }) => [url, 0, { value: { running: 0, waiting: 0 } }]),
+  );
+  assert.deepEqual(batches.value, []);
 });
 
 test('malformed lines are named, counted and cost the exit code, and nothing else', async () => {

@@ -4,6 +4,7 @@ import os from 'node:os';
 import path from 'node:path';
 import test, { after, before } from 'node:test';
 import { ChatRenderer } from '../../activities/llm/renderer.ts';
+import { TokenTexts } from '../../activities/llm/token-texts.ts';
 import { readTokenizerFolder, type TokenizerFolder } from '../../activities/llm/tokenizer-folder.ts';
 import { RolloutError } from '../../contracts/failures.ts';
 import type { ToolSpec } from '../../contracts/tools.ts';
@@ -77,6 +78,19 @@ for (const name of TOKENIZERS) {
         assert.deepEqual(await renderer.initial(messages, NEVER, specs), ids);
       }
     }
+  });
+
+  test(`${name}: texts of its tokens, one by one, are the whole text`, async () => {
+    const { oracle, folder } = await openTokenizer(name);
+    const tokens = await TokenTexts.from(folder, NEVER);
+    let shared = 0;
+    for (const { text, ids } of oracle.texts) {
+      const texts = await tokens.textsOf(ids, NEVER);
+      assert.equal(texts.length, ids.length);
+      assert.equal(texts.join(''), text);
+      shared += texts.filter((each) => each === '').length;
+    }
+    assert.ok(shared > 0, 'some characters are several tokens');
   });
 
   test(`${name}: prompt, sampled turn and delta are what transformers makes of the whole`, async () => {

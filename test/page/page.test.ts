@@ -94,6 +94,13 @@ test('a rollout is read as a conversation, with the times of its stages and turn
   await recorded('lines:0', TURNS, { batchId: 'step-1' });
   const page = await open('rollouts/lines:0');
   await page.getByRole('heading', { level: 1, name: 'Rollout lines:0' }).waitFor();
+  const current = page
+    .getByRole('banner')
+    .getByRole('navigation', { name: 'Pages' })
+    .getByRole('link', { name: 'Rollouts' });
+  assert.equal(await current.getAttribute('aria-current'), 'page');
+  const headings = page.getByRole('main').getByRole('heading', { level: 2 });
+  assert.deepEqual(await headings.allTextContents(), ['Record', 'Reward', 'Times', 'Conversation']);
   const turns = page.getByRole('feed', { name: 'Turns' }).getByRole('article');
   await turns.first().getByText('I count them – 数えます 🦙.').waitFor();
   assert.equal(await turns.count(), 3);

@@ -14,6 +14,7 @@ const SETTINGS = {
   ROLLOUTS_ROLLOUT_HOST_LOST_SECONDS: '60',
   ROLLOUTS_ROLLOUT_SAMPLING_MAX_TOKENS_PER_TURN: '48',
   ROLLOUTS_ROLLOUT_LIMITS_MAX_TURNS: '3',
+  ROLLOUTS_GATEWAY_URL: 'http://page.test:8700/',
 };
 
 /** The whole product in a state folder of its own, as a person runs it. */
