@@ -7,6 +7,7 @@ import { loadTools } from '../config/tools.ts';
 import { FAILURES, messageOf, RolloutError } from '../contracts/failures.ts';
 import { CANCEL_REASONS } from '../contracts/signals.ts';
 import { cancelBatch, showBatch } from './commands/batch.ts';
+import { type BatchRunOptions, batchRunCommand } from './commands/batch-run.ts';
 import { doctorCommand } from './commands/doctor.ts';
 import { type DrainOptions, drainCommand } from './commands/drain.ts';
 import { imageCommand } from './commands/image.ts';
@@ -168,9 +169,17 @@ export async function main(argv: readonly string[]): Promise<number> {
   addTaskCommands(add, count);
   const pool = program.command('pool').description('the LLM servers that rollouts are sampled from');
   addPoolCommands(addTo(pool), version);
-  const addToBatch = addTo(
-    program.command('batch').description('batches of groups that a trainer has begun over HTTP'),
-  );
+  const addToBatch = addTo(program.command('batch').description('batches of groups, whoever has begun them'));
+  addToBatch('run', 'begin a batch over a file of tasks and follow it', (config, output, _args, flags) =>
+    batchRunCommand(config, flags as unknown as BatchRunOptions, output),
+  )
+    .requiredOption('--tasks <file>', 'tasks: JSONL or Parquet')
+    .requiredOption('--handler <name>', 'kind of task')
+    .requiredOption('--groups <n>', 'groups that it is to have', count)
+    .option('--samples <n>', 'rollouts of each task', count, 8)
+    .option('--batch <id>', 'id of the batch; given again, it is taken up where it is')
+    .option('--keep-equal', 'groups with equal rewards count as well')
+    .option('--out <file>', 'write trajectories here, one JSON line each');
   addToBatch('show <batch>', 'how a batch stands, or its result', (config, output, [batch]) =>
     showBatch(config, batch as string, output),
   );

@@ -34,14 +34,16 @@ export function cancelBatch(
   });
 }
 
-async function withGroups(
+/** Does something with groups and batches over a connection of its own. @returns 0 */
+export async function withGroups(
   config: Config,
   batchId: string,
-  work: (groups: GroupClient) => Promise<void>,
+  work: (groups: GroupClient, store: GroupStore) => Promise<void>,
 ): Promise<number> {
   const client = await RolloutClient.connect(config);
+  const store = new GroupStore(config.derived.storeFolder);
   try {
-    await work(new GroupClient(client.temporal, new GroupStore(config.derived.storeFolder)));
+    await work(new GroupClient(client.temporal, store), store);
     return 0;
   } catch (error) {
     if (!(error instanceof WorkflowNotFoundError)) throw error;

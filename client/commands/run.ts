@@ -1,15 +1,14 @@
-import { access, type FileHandle, open } from 'node:fs/promises';
+import { access } from 'node:fs/promises';
 import { type HandlerRegistry, loadHandlers } from '../../activities/handlers/registry.ts';
-import { readTrajectory } from '../../activities/trajectory/store.ts';
 import type { Config } from '../../config/load.ts';
 import { loadTools } from '../../config/tools.ts';
 import { messageOf, RolloutError } from '../../contracts/failures.ts';
-import type { RolloutResult } from '../../contracts/result.ts';
 import { runBatch } from '../batch.ts';
 import { BatchProgress, type Output } from '../output.ts';
 import { RolloutClient } from '../rollout-client.ts';
 import { BatchTally, summaryText } from '../summary.ts';
 import { readTasks } from '../tasks-file.ts';
+import { TrajectoryFile } from '../trajectory-file.ts';
 
 /** Options of `rollouts run`. */
 export interface RunOptions {
@@ -79,7 +78,7 @@ export async function runTasks(
         output.note(`${rolloutId}: ${problem}`);
       },
       onResult: async (result) => {
-        await out?.add(result);
+        await out?.add(result.trajectory);
         tally.add(result);
         progress.end(result);
       },
@@ -105,43 +104,4 @@ export async function runTasks(
 export function newBatchId(): string {
   const time = new Date().toISOString().replace(/[-:]/g, '').slice(0, 15);
   return `run-${time}-${Math.random().toString(36).slice(2, 6)}`;
-}
-
-/** The file of trajectories that a batch writes, one line per sequence, in the order of ending. */
-class TrajectoryFile {
-  private readonly file: FileHandle;
-  private readonly name: string;
-  private last: Promise<void> = Promise.resolve();
-
-  private constructor(name: string, file: FileHandle) {
-    this.name = name;
-    this.file = file;
-  }
-
-  /** @throws RolloutError InvalidRequest if the file can't be written. */
-  static async create(name: string): Promise<TrajectoryFile> {
-    try {
-      return new TrajectoryFile(name, await open(name, 'w'));
-    } catch (error) {
-      throw new RolloutError('InvalidRequest', `--out ${name}: ${messageOf(error)}`, { cause: error });
-    }
-  }
-
-  /** @throws RolloutError StoreFailed if the file takes no more. */
-  async add(result: RolloutResult): Promise<void> {
-    if (!result.trajectory) return;
-    const sequences = await readTrajectory(result.trajectory);
-    const text = sequences.map((sequence) => `${JSON.stringify(sequence)}\n`).join('');
-    // One after the other: results come from many rollouts at once.
-    this.last = this.last.then(() => this.file.appendFile(text));
-    try {
-      await this.last;
-    } catch (error) {
-      throw new RolloutError('StoreFailed', `--out ${this.name}: ${messageOf(error)}`, { cause: error });
-    }
-  }
-
-  async close(): Promise<void> {
-    await this.file.close();
-  }
 }

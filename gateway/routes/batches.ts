@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { Readable } from 'node:stream';
 import { z } from 'zod';
 import { readTrajectory } from '../../activities/trajectory/store.ts';
+import { digestOf } from '../../client/submission.ts';
 import type { BatchEvent } from '../../contracts/batch.ts';
 import { RolloutError } from '../../contracts/failures.ts';
 import type { GroupResult } from '../../contracts/group.ts';
@@ -9,7 +10,6 @@ import { BatchRules, GroupId, GroupRules } from '../../contracts/group-rules.ts'
 import type { Gateway, Routes } from '../gateway.ts';
 import { PROBLEMS, Problem } from '../problems.ts';
 import {
-  digestOf,
   goneWith,
   Key,
   known,

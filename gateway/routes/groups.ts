@@ -1,21 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import { z } from 'zod';
+import { digestOf } from '../../client/submission.ts';
 import { FITS, GroupId, GroupRules } from '../../contracts/group-rules.ts';
 import { Task } from '../../contracts/task.ts';
 import type { Routes } from '../gateway.ts';
 import { PROBLEMS, Problem } from '../problems.ts';
-import {
-  digestOf,
-  goneWith,
-  Key,
-  known,
-  Reason,
-  sameOr409,
-  Template,
-  templateOf,
-  Wait,
-  Whose,
-} from './submissions.ts';
+import { goneWith, Key, known, Reason, sameOr409, Template, templateOf, Wait, Whose } from './submissions.ts';
 
 const GroupSubmission = z
   .object({

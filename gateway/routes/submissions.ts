@@ -1,8 +1,7 @@
-import { createHash } from 'node:crypto';
 import { WorkflowNotFoundError } from '@temporalio/client';
 import type { FastifyReply } from 'fastify';
-import { stringify } from 'safe-stable-stringify';
 import { z } from 'zod';
+import { wholeTemplate } from '../../client/submission.ts';
 import { readTasks } from '../../client/tasks-file.ts';
 import type { TaskSource } from '../../contracts/batch.ts';
 import { RolloutError } from '../../contracts/failures.ts';
@@ -82,25 +81,8 @@ export function templateOf(
   asked: z.infer<typeof Template>,
   tenant: Tenant | undefined,
 ): RolloutTemplate {
-  const {
-    rolloutId: _,
-    task: __,
-    sample: ___,
-    ...rest
-  } = RolloutRequest.parse({
-    ...overConfigured(gateway.config, asked),
-    ...(tenant ? { tenant } : {}),
-    rolloutId: 'template',
-    task: { handler: 'template', id: 'template', data: {} },
-  });
-  return rest;
+  return wholeTemplate({ ...overConfigured(gateway.config, asked), ...(tenant ? { tenant } : {}) });
 }
-
-/** By which the same request is known again. */
-export const digestOf = (asked: unknown) =>
-  createHash('sha256')
-    .update(stringify(asked) ?? '')
-    .digest('hex');
 
 /** @throws HttpProblem 409 if another request has this id */
 export function sameOr409(

@@ -1,13 +1,16 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { after, test } from 'node:test';
 import { Worker } from '@temporalio/worker';
 import { GroupStore } from '../../activities/groups/group-store.ts';
+import { loadHandlers } from '../../activities/handlers/registry.ts';
 import { TrajectoryStore } from '../../activities/trajectory/store.ts';
 import { cancelBatch, showBatch } from '../../client/commands/batch.ts';
+import { runGroups } from '../../client/commands/batch-run.ts';
 import { loadConfig } from '../../config/load.ts';
+import { loadTools } from '../../config/tools.ts';
 import {
   type BatchInput,
   type BatchResult,
@@ -23,6 +26,7 @@ import {
 import { BatchRules, GroupRules } from '../../contracts/group-rules.ts';
 import { WORKFLOW_QUEUE } from '../../contracts/queues.ts';
 import { RolloutRequest } from '../../contracts/request.ts';
+import { gradeAsTasksSay as gradeWithTrajectories } from '../gateway/graded.ts';
 import { until } from '../support/until.ts';
 import { workflowBundle } from '../support/workflows.ts';
 import { gate, keepHistory } from './kept.ts';
@@ -222,6 +226,62 @@ test('the command line shows a batch, cancels one, and says where there is none'
   await assert.rejects(showBatch(config, 'nobody', output), {
     type: 'InvalidRequest',
     message: 'there is no batch nobody',
+  });
+});
+
+test('the command line runs a batch of groups over a file of tasks, and takes it up again', async () => {
+  const store = new TrajectoryStore(folder);
+  gradeWithTrajectories(service, store);
+  const config = loadConfig({
+    env: {},
+    flags: { temporal: { address: service.address }, store: { folder } },
+  });
+  const registry = await loadHandlers([], { python: () => loadTools().python });
+  const file = path.join(folder, 'tasks.jsonl');
+  const rows = [
+    [0, 1],
+    [1, 1],
+    [1, 0],
+  ].map((rewards, id) => JSON.stringify({ id, question: 'What is 1 + 1?', answer: '#### 2', rewards }));
+  writeFileSync(file, rows.join('\n'));
+  const out = path.join(folder, 'out.jsonl');
+  const options = { tasks: file, handler: 'math', groups: 2, samples: 2, batch: 'from-a-file', out };
+  const notes: string[] = [];
+  const ends: unknown[] = [];
+  const output = {
+    ...{ json: true, note: (line: string) => notes.push(line) },
+    result: (value: unknown) => ends.push((value as BatchResult).end),
+  };
+  for (const begun of ['batch from-a-file', 'batch from-a-file, begun before']) {
+    notes.length = 0;
+    assert.equal(await runGroups(config, registry, options, output), 0);
+    assert.deepEqual(notes, [
+      begun,
+      '[1] from-a-file:0.0 0 useful, mean reward 0.50 of 2',
+      '[2] from-a-file:0.2 2 useful, mean reward 0.50 of 2',
+    ]);
+    const lines = readFileSync(out, 'utf8').trim().split('\n');
+    assert.deepEqual(
+      lines.map((line) => JSON.parse(line)).map((line) => [line.task.id, line.reward.total]),
+      [
+        ['0', 0],
+        ['0', 1],
+        ['2', 1],
+        ['2', 0],
+      ],
+    );
+  }
+  assert.deepEqual(ends, ['full', 'full']);
+  await assert.rejects(runGroups(config, registry, { ...options, groups: 3 }, output), {
+    type: 'InvalidRequest',
+    message: '--batch: from-a-file was begun with another request',
+  });
+  const few = { ...options, groups: 3, batch: 'too-few', out: path.join(folder, 'few.jsonl') };
+  assert.equal(await runGroups(config, registry, few, output), 1, 'it is not full');
+  writeFileSync(file, `${rows[0]}\n{"id": 7}\n`);
+  await assert.rejects(runGroups(config, registry, { ...options, batch: 'bad' }, output), {
+    type: 'InvalidTask',
+    message: /tasks.jsonl, line 2: /,
   });
 });
 

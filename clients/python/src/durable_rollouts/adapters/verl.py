@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
+from ..models import Trajectory
 from .sequence import TrainingSequence
 
 
@@ -23,7 +24,7 @@ def agent_loop_output(sequence: TrainingSequence) -> dict[str, Any]:
         "response_mask": sequence.mask,
         "response_logprobs": sequence.logprobs,
         "reward_score": sequence.reward,
-        "num_turns": sum(message.role != "system" for message in line.messages),
+        "num_turns": num_turns(line),
         "metrics": {"generate_sequences": sampling, "tool_calls": tools},
         "extra_fields": {
             "reward_extra_info": dict(line.reward.parts) if line.reward else {},
@@ -34,6 +35,11 @@ def agent_loop_output(sequence: TrainingSequence) -> dict[str, Any]:
             "truncated": sequence.truncated,
         },
     }
+
+
+def num_turns(line: Trajectory) -> int:
+    """As verl's tool agent loop counts: the prompt, what the policy said, and what tools answered."""
+    return 1 + sum(1 + (turn.observed[1] > turn.observed[0]) for turn in line.turns)
 
 
 def data_proto(sequences: Sequence[TrainingSequence], pad_token_id: int) -> dict[str, dict[str, list[Any]]]:
@@ -48,7 +54,7 @@ def data_proto(sequences: Sequence[TrainingSequence], pad_token_id: int) -> dict
         "tensors": {name: [row[name] for row in rows] for name in rows[0]},
         "non_tensors": {
             "uid": [one.line.group_id or one.line.task.id for one in sequences],
-            "__num_turns__": [agent_loop_output(one)["num_turns"] for one in sequences],
+            "__num_turns__": [num_turns(one.line) for one in sequences],
             "rollout_id": [one.line.rollout_id for one in sequences],
         },
     }

@@ -1,0 +1,43 @@
+import { type FileHandle, open } from 'node:fs/promises';
+import { readTrajectory } from '../activities/trajectory/store.ts';
+import { messageOf, RolloutError } from '../contracts/failures.ts';
+import type { TrajectoryRef } from '../contracts/trajectory.ts';
+
+/** The file of trajectories that a batch writes, one line per sequence, in the order of ending. */
+export class TrajectoryFile {
+  private readonly file: FileHandle;
+  private readonly name: string;
+  private last: Promise<void> = Promise.resolve();
+
+  private constructor(name: string, file: FileHandle) {
+    this.name = name;
+    this.file = file;
+  }
+
+  /** @throws RolloutError InvalidRequest if the file can't be written. */
+  static async create(name: string): Promise<TrajectoryFile> {
+    try {
+      return new TrajectoryFile(name, await open(name, 'w'));
+    } catch (error) {
+      throw new RolloutError('InvalidRequest', `--out ${name}: ${messageOf(error)}`, { cause: error });
+    }
+  }
+
+  /** @throws RolloutError StoreFailed if the file takes no more. */
+  async add(trajectory: TrajectoryRef | null): Promise<void> {
+    if (!trajectory) return;
+    const sequences = await readTrajectory(trajectory);
+    const text = sequences.map((sequence) => `${JSON.stringify(sequence)}\n`).join('');
+    // One after the other: results come from many rollouts at once.
+    this.last = this.last.then(() => this.file.appendFile(text));
+    try {
+      await this.last;
+    } catch (error) {
+      throw new RolloutError('StoreFailed', `--out ${this.name}: ${messageOf(error)}`, { cause: error });
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.file.close();
+  }
+}
