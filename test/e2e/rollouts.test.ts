@@ -35,7 +35,7 @@ let trajectories: Trajectory[];
 before(async () => {
   stack = await TestStack.create();
   out = path.join(stack.folder, 'out.jsonl');
-  stack.up('--no-sample');
+  stack.up('--no-sample', '--handlers', path.join(import.meta.dirname, 'program-handler.ts'));
   await stack.says(/The stack is up/);
 });
 after(() => stack?.dispose());
@@ -363,7 +363,7 @@ test('an agent solves a task of each kind with its tools, and finds nothing of i
     const sampled = trajectory.output_ids.filter((_, at) => trajectory.loss_mask[at] === 1);
     assert.equal(decode(sampled), kind[side]?.map((reply) => `${reply}<|im_end|>`).join(''), what);
     const heard = trajectory.messages.filter(({ role }) => role === 'tool').map(({ content }) => content);
-    if (side === 'wrong') continue;
+    if (side === 'wrong' || kind.commits === null) continue;
     const searched = heard.find((text) => text.includes('searched'));
     assert.equal(searched?.trim(), `${kind.commits}\nsearched`, what);
     if (kind.name === 'stem') {
