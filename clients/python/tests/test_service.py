@@ -1,7 +1,7 @@
 """Against a real service, as test/python-client/client.test.ts starts it."""
 
 import asyncio
-import threading
+import time
 
 import httpx
 import pytest
@@ -20,6 +20,19 @@ from durable_rollouts.adapters import Ungraded, of_group, of_lines
 from durable_rollouts.models import Batch, BatchState, Group, GroupState
 
 
+#: A loaded machine may take its time.
+PATIENCE = 240
+
+
+def in_time(look):
+    """What `look` finds, as soon as it does: lists lag behind."""
+    until = time.monotonic() + PATIENCE
+    while not (found := look()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    return found
+
+
 def task(identity: str, *rewards: float, hold: bool = False):
     """Sample n is rewarded with rewards[n]; `hold`: the agent works until it is paused or cancelled."""
     data = {"question": "What is 1 + 1?", "answer": "#### 2", "rewards": rewards, "hold": hold}
@@ -28,7 +41,7 @@ def task(identity: str, *rewards: float, hold: bool = False):
 
 def test_a_rollout_from_beginning_to_end(client: RolloutClient):
     rollout = client.submit(task("whole", 0.5), {"sampling": {"temperature": 0.5}}, batch_id="listed")
-    record = client.wait(rollout, 60)
+    record = client.wait(rollout, PATIENCE)
     assert (record.outcome, record.reward and record.reward.total, record.task_id) == ("completed", 0.5, "whole")
     assert record.trajectory and record.timings.total_ms > 0
     (line,) = client.trajectory(rollout)
@@ -38,7 +51,7 @@ def test_a_rollout_from_beginning_to_end(client: RolloutClient):
     assert sequence.reward == 0.5 and sequence.line.sampled_versions
     state = client.get(rollout)
     assert state.done and state.record == record
-    (listed,) = client.list_rollouts(batch_id="listed", outcome="completed")
+    (listed,) = in_time(lambda: client.list_rollouts(batch_id="listed", outcome="completed"))
     assert (listed.rollout_id, listed.reward) == (rollout, 0.5)
 
 
@@ -76,7 +89,7 @@ def test_it_is_paused_resumed_and_cancelled(client: RolloutClient):
     with pytest.raises(TimeoutError):
         client.wait(rollout, 0.1)
     client.cancel(rollout, "stale")
-    record = client.wait(rollout, 60)
+    record = client.wait(rollout, PATIENCE)
     assert record.outcome == "cancelled" and record.cancel and record.cancel.reason == "stale"
     client.cancel(rollout)
     with pytest.raises(Conflict):
@@ -86,7 +99,7 @@ def test_it_is_paused_resumed_and_cancelled(client: RolloutClient):
 def test_a_group_and_what_a_trainer_makes_of_it(client: RolloutClient):
     group_id = client.begin_group(task("group", 0, 1), {"samples": 2}, key="a-group")
     assert group_id == "a-group"
-    group = client.wait_group(group_id, 60)
+    group = client.wait_group(group_id, PATIENCE)
     assert (group.verdict, [sample.shaped for sample in group.samples]) == ("useful", [0, 1])
     assert isinstance(client.group(group_id), Group)
     with pytest.raises(ValueError, match="without trajectories"):
@@ -96,7 +109,7 @@ def test_a_group_and_what_a_trainer_makes_of_it(client: RolloutClient):
     client.pause_group(held)
     client.resume_group(held)
     client.cancel_group(held)
-    assert client.wait_group(held, 60).verdict == "cancelled"
+    assert client.wait_group(held, PATIENCE).verdict == "cancelled"
 
 
 SOURCES = [{"tasks": [task("a", 0, 1), task("b", 1, 1), task("c", 1, 0), task("d", 0, 0)]}]
@@ -112,7 +125,7 @@ def test_a_batch_its_groups_and_its_events(client: RolloutClient):
         assert [one.reward for one in sequences] == [sample.reward for sample in group.samples]
         assert all(one.line.group_id == group.group_id for one in sequences)
     assert [group.task_id for group in client.batch_groups(batch, after=1)] == ["c"]
-    result = client.wait_batch(batch, 60)
+    result = client.wait_batch(batch, PATIENCE)
     assert (result.end, result.counts.dropped["allOne"]) == ("full", 1)
     assert isinstance(client.batch(batch), Batch)
     events = list(client.batch_events(batch))
@@ -179,7 +192,7 @@ def test_a_batch_is_cancelled(client: RolloutClient):
     batch = client.begin_batch([{"tasks": [task("e", 1, 1, hold=True)]}], {"groups": 1}, group={"samples": 1})
     assert isinstance(client.batch(batch), BatchState)
     client.cancel_batch(batch, "superseded")
-    assert client.wait_batch(batch, 60).end == "cancelled"
+    assert client.wait_batch(batch, PATIENCE).end == "cancelled"
 
 
 def test_weights_are_swapped(client: RolloutClient):
@@ -201,7 +214,7 @@ def test_the_same_calls_awaited(address):
     async def all_at_once():
         async with AsyncRolloutClient(*address) as client:
             rollouts = await asyncio.gather(*(client.submit(task(f"async-{n}", n)) for n in range(4)))
-            records = await asyncio.gather(*(client.wait(rollout, 60) for rollout in rollouts))
+            records = await asyncio.gather(*(client.wait(rollout, PATIENCE) for rollout in rollouts))
             assert [record.reward and record.reward.total for record in records] == [0, 1, 2, 3]
             assert (await client.trajectory(rollouts[0]))[0].rollout_id == rollouts[0]
             batch = await client.begin_batch(SOURCES, {"groups": 2}, group={"samples": 2}, key="a-batch")
@@ -219,16 +232,16 @@ def test_the_same_calls_awaited(address):
 
 def test_a_service_that_is_killed_after_it_accepted_has_one_rollout(pytestconfig, address):
     url = pytestconfig.getoption("--restarting")
-    failed = threading.Event()
+    pauses: list[float] = []
 
     def pause(seconds: float) -> None:
-        failed.set()
-        threading.Event().wait(min(seconds, 0.2))
+        pauses.append(seconds)
+        time.sleep(min(seconds, 0.2))
 
     with RolloutClient(url, retries=Retries(most=1000), sleep=pause) as client:
         rollout = client.submit(task("accepted-once", 1))
-        assert failed.is_set()
-        assert client.wait(rollout, 60).outcome == "completed"
+        assert pauses
+        assert client.wait(rollout, PATIENCE).outcome == "completed"
 
 
 def test_one_that_nobody_serves_raises_after_the_last_try():
