@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import type { Client, WorkflowExecutionInfo } from '@temporalio/client';
 // Not among the package's public names; what a raw answer of the service means is the SDK's business all the same.
 import { executionInfoFromRaw } from '@temporalio/client/lib/helpers.js';
@@ -61,19 +62,12 @@ export async function listingPage(
   { size, after }: { readonly size: number; readonly after?: string },
 ): Promise<ListingPage> {
   const { namespace } = temporal.options;
-  const { executions, nextPageToken } = await temporal.workflowService
-    .listWorkflowExecutions({
-      namespace,
-      query: visibilityQuery(filter),
-      pageSize: size,
-      nextPageToken: Buffer.from(after ?? '', 'base64url'),
-    })
-    .catch((error: Error & { code?: number }) => {
-      if (after === undefined || !REFUSALS.includes(error.code)) throw error;
-      throw new RolloutError('InvalidRequest', 'after: not what an earlier page gave as next', {
-        cause: error,
-      });
-    });
+  const { executions, nextPageToken } = await temporal.workflowService.listWorkflowExecutions({
+    namespace,
+    query: visibilityQuery(filter),
+    pageSize: size,
+    nextPageToken: after === undefined ? null : tokenOf(after),
+  });
   const infos = await Promise.all(
     executions.map((raw) => {
       // Of no interest here, and it may need a codec. A copy would lose the defaults of absent fields.
@@ -83,7 +77,7 @@ export async function listingPage(
   );
   return {
     rollouts: infos.map(listingOf),
-    next: nextPageToken.length > 0 ? Buffer.from(nextPageToken).toString('base64url') : null,
+    next: nextPageToken.length > 0 ? nextOf(Buffer.from(nextPageToken)) : null,
   };
 }
 
@@ -92,5 +86,19 @@ const CONVERTER = {
   failureConverter: defaultFailureConverter,
   payloadCodecs: [],
 };
-/** gRPC's numbers for a request that makes no sense, and for what a server on SQLite says then: an unknown error. */
-const REFUSALS: readonly unknown[] = [3, 2];
+
+/** The service's own mark of where a page ended, with a checksum: it answers one that is none with an unknown error. */
+function nextOf(token: Buffer): string {
+  return `${sumOf(token)}.${token.toString('base64url')}`;
+}
+
+function tokenOf(after: string): Buffer {
+  const [sum, text = ''] = after.split('.');
+  const token = Buffer.from(text, 'base64url');
+  if (sumOf(token) === sum) return token;
+  throw new RolloutError('InvalidRequest', 'after: not what an earlier page gave as next');
+}
+
+function sumOf(token: Buffer): string {
+  return createHash('sha256').update(token).digest('base64url').slice(0, 8);
+}

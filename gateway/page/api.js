@@ -44,6 +44,13 @@ export async function get(place, { query = {}, signal } = {}) {
   return (await call(`${place}${asked}`, { signal, headers: { Accept: 'application/json' } })).json();
 }
 
+/** What is not there is null. */
+export const orNull = (asking) =>
+  asking.catch((problem) => {
+    if (problem instanceof Problem && problem.status === 404) return null;
+    throw problem;
+  });
+
 /** JSON of a POST. */
 export async function post(place, body) {
   const headers = { 'Content-Type': 'application/json' };

@@ -1,4 +1,4 @@
-import { events, get } from './api.js';
+import { events, get, orNull } from './api.js';
 import { count, decimal, duration, moment, plural } from './format.js';
 import { html } from './html.js';
 import { Loaded } from './loaded.js';
@@ -75,14 +75,18 @@ export class Batch extends Loaded {
   }
 
   load({ id }, signal) {
-    return get(`/v1/batches/${encodeURIComponent(id)}`, { signal });
+    return orNull(get(`/v1/batches/${encodeURIComponent(id)}`, { signal }));
   }
 
   every(data) {
-    return data?.done ? null : AGAIN_MS;
+    return data === null || data?.done ? null : AGAIN_MS;
   }
 
   show(batch, { id }) {
+    const rollouts = html`<p><a href=${to(['rollouts'], { batchId: id })}>Its rollouts</a></p>`;
+    if (batch === null) {
+      return html`<p>No workflow of this batch is known: its rollouts were begun one by one, as by <code>rollouts run</code>.</p>${rollouts}`;
+    }
     const { counts, wanted, end } = batch;
     const { happened = [], cut } = this.state;
     const admitted = batch.done ? batch.groups : batch.admitted;
@@ -100,7 +104,7 @@ export class Batch extends Loaded {
             <dt>tokens of a sample</dt>
             <dd>${count(Math.round(counts.tokensAdmitted ?? 0))} admitted, ${count(Math.round(counts.tokensDiscarded ?? 0))} discarded</dd>
           </dl>
-          <p><a href=${to(['rollouts'], { batchId: id })}>Its rollouts</a></p>
+          ${rollouts}
         </section>
         <section aria-labelledby="groups-heading">
           <h2 id="groups-heading">Groups, as they come</h2>

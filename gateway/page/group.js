@@ -1,4 +1,4 @@
-import { get } from './api.js';
+import { get, orNull } from './api.js';
 import { decimal, duration, plural } from './format.js';
 import { Component, html } from './html.js';
 import { Lazy } from './lazy.js';
@@ -21,27 +21,29 @@ export class Group extends Loaded {
 
   async load({ id }, signal) {
     const [group, { rollouts }] = await Promise.all([
-      get(`/v1/groups/${encodeURIComponent(id)}`, { signal }),
+      orNull(get(`/v1/groups/${encodeURIComponent(id)}`, { signal })),
       get('/v1/rollouts', { query: { groupId: id, limit: 1000 }, signal }),
     ]);
     return { group, samples: samplesOf(group, rollouts) };
   }
 
   every(data) {
-    return data?.group.done ? null : AGAIN_MS;
+    return data?.group?.done ? null : AGAIN_MS;
   }
 
   show({ group, samples }) {
     return html`
       <p>
         ${
-          group.done
-            ? html`<b>${group.verdict}</b> · mean reward ${decimal(group.rewardMean)} · ${plural(group.counted, 'sample')} count ·
+          group === null
+            ? 'No workflow of this group is known: its rollouts were begun one by one. These are listed.'
+            : group.done
+              ? html`<b>${group.verdict}</b> · mean reward ${decimal(group.rewardMean)} · ${plural(group.counted, 'sample')} count ·
                 ${' '}${group.handler} ${group.taskId} · versions ${[...new Set(group.versions ?? ['–'])].join(' to ')}
                 ${group.replaced > 0 && ` · ${group.replaced} replaced`}${group.problem && ` · ${group.problem}`}`
-            : html`<b>open</b> · ${group.open} open, ${group.ended.length} ended`
+              : html`<b>open</b> · ${group.open} open, ${group.ended.length} ended`
         }
-        ${group.batchId && html` · batch <a href=${to(['batches', group.batchId])}>${group.batchId}</a>`}
+        ${group?.batchId && html` · batch <a href=${to(['batches', group.batchId])}>${group.batchId}</a>`}
       </p>
       <div class="side-by-side" role="list" aria-label="Samples" tabindex="0">
         ${samples.map((sample) => html`<${Sample} key=${sample.rolloutId} sample=${sample} />`)}
@@ -52,7 +54,8 @@ export class Group extends Loaded {
 
 /** What the group says of those that ended, and what lists say of the others. */
 function samplesOf(group, listed) {
-  const ended = new Map((group.done ? group.samples : group.ended).map((one) => [one.rolloutId, one]));
+  const known = group?.samples ?? group?.ended ?? listed.filter(({ outcome }) => outcome !== null);
+  const ended = new Map(known.map((one) => [one.rolloutId, one]));
   const open = new Map(listed.map((one) => [one.rolloutId, one]));
   const ids = [...new Set([...ended.keys(), ...open.keys()])];
   return ids

@@ -1,4 +1,4 @@
-import { get, Problem } from './api.js';
+import { get, orNull } from './api.js';
 import { Conversation } from './conversation.js';
 import { bytes, count, decimal, duration, moment, plural } from './format.js';
 import { html } from './html.js';
@@ -9,13 +9,6 @@ import { Waterfall } from './waterfall.js';
 
 /** An open rollout is looked at again after so many milliseconds. */
 const AGAIN_MS = 2_000;
-
-/** What is not there is null. */
-const orNull = (asking) =>
-  asking.catch((problem) => {
-    if (problem instanceof Problem && problem.status === 404) return null;
-    throw problem;
-  });
 
 /** One rollout: where it is, or its record and its conversation. */
 export class Rollout extends Loaded {

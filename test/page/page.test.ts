@@ -65,7 +65,7 @@ async function sequenceOf(rolloutId: string) {
 async function recorded(
   rolloutId: string,
   turns: readonly Said[],
-  more: { taskId?: string; batchId?: string } = {},
+  more: { taskId?: string; batchId?: string; groupId?: string } = {},
 ) {
   const { tokenizer } = await shared();
   const { script } = service.service.workers;
@@ -236,7 +236,7 @@ test('what a model, a tool or a task says is text, whatever it says', { skip }, 
       (message) => message.text().includes('Content Security') && refused.push(message.text()),
     );
     await page
-      .getByText(place.startsWith('batches') ? 'there is no batch' : '<img')
+      .getByText(place.startsWith('batches') ? 'No workflow of this batch is known' : '<img')
       .first()
       .waitFor();
     await page.evaluate('for (const one of document.querySelectorAll("details")) one.open = true');
@@ -285,6 +285,21 @@ test('a failed rollout says what to do; one that runs is followed to its record'
   await page.getByText('There are 2 lines.').waitFor();
 });
 
+test('rollouts of a group and a batch that no workflow keeps, as `rollouts run` begins them, are shown', {
+  skip,
+}, async () => {
+  await recorded('run:0', TURNS, { batchId: 'run', groupId: 'run:lines' });
+  const page = await open('rollouts/run:0');
+  await page.getByRole('link', { name: 'run:lines' }).click();
+  await page.getByText('No workflow of this group is known').waitFor();
+  const sample = page.locator('.sample');
+  await sample.getByText('There are 2 lines.').waitFor();
+  assert.match((await sample.textContent()) ?? '', /run:0.*completed.*reward 0\.5/);
+  await page.goto(page.url().replace(/#.*/, '#/batches/run'));
+  await page.getByRole('link', { name: 'Its rollouts' }).click();
+  await page.getByRole('rowheader', { name: 'run:0' }).waitFor();
+});
+
 test('lists are filtered, and go on page by page', { skip }, async () => {
   const { url } = await shared();
   const ask = async (query: string) =>
@@ -292,7 +307,7 @@ test('lists are filtered, and go on page by page', { skip }, async () => {
       rollouts: { rolloutId: string }[];
       next: string | null;
     }>;
-  await until(async () => (await ask('outcome=completed')).rollouts.length === 4, 'all are listed');
+  await until(async () => (await ask('outcome=completed')).rollouts.length === 5, 'all are listed');
   const seen: string[] = [];
   for (let after = ''; ; ) {
     const page = await ask(`outcome=completed&limit=3${after && `&after=${after}`}`);
@@ -300,18 +315,18 @@ test('lists are filtered, and go on page by page', { skip }, async () => {
     if (page.next === null) break;
     after = page.next;
   }
-  assert.deepEqual(seen.sort(), ['evil:0', 'lines:0', 'long:0', 'open:0']);
+  assert.deepEqual(seen.sort(), ['evil:0', 'lines:0', 'long:0', 'open:0', 'run:0']);
   assert.equal((await fetch(`${url}/v1/rollouts?after=nonsense`)).status, 422);
 
   const page = await open('rollouts');
   const rows = page.getByRole('rowheader');
-  await until(async () => (await rows.count()) === 6, 'the page has all');
+  await until(async () => (await rows.count()) === 7, 'the page has all');
   await page.getByLabel('Outcome').selectOption('failed');
   await until(async () => (await rows.allInnerTexts()).sort().join() === 'evil:1,wrong:0', 'failed ones');
   await page.getByRole('link', { name: 'Clear' }).click();
   await page.getByLabel('Id begins with').fill('li');
   await page.keyboard.press('Enter');
-  await until(async () => (await rows.count()) === 4, 'by the beginning of an id');
+  await until(async () => (await rows.count()) === 5, 'by the beginning of an id');
   await page.getByLabel('Batch').fill('step-1');
   await page.keyboard.press('Enter');
   await until(async () => (await rows.allInnerTexts()).join() === 'lines:0', 'by batch as well');
