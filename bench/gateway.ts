@@ -16,14 +16,16 @@ const ROLLOUTS = 2_000;
 const CONNECTIONS = 64;
 /** Of the batch whose results are collected: so many groups of so many. */
 const BATCH = { groups: 64, samples: 8 };
+/** The tenant whose batch goes before the rollouts that were submitted before it. */
+const COLLECTOR = 'collector';
 /** First port that is tried. */
 const FIRST_PORT = 28_700;
 /** Requests that go through before anything is measured. */
 const WARM_UP = 200;
 
 /**
- * The HTTP service: how fast it takes rollouts in, from 64 connections, while the workers have them to do; and the
- * results of a batch of 512, by one request.
+ * The HTTP service: how fast it takes rollouts in, from 64 connections, while the workers have them to do; and then, with
+ * most of those still in line, the results of a batch of 512 by one request.
  */
 export async function benchGateway({ n, say }: BenchOptions): Promise<BenchResult> {
   return withFolder('g-', async (root) => {
@@ -39,8 +41,6 @@ export async function benchGateway({ n, say }: BenchOptions): Promise<BenchResul
       gateway = await startGateway(root, port);
       const { pid } = gateway;
       const url = `http://127.0.0.1:${port}`;
-      const batch = await collectBatch(url, agent, say);
-
       const total = n ?? ROLLOUTS;
       await submit(url, agent, 'warm', WARM_UP);
       const [before, memory] = [cpuMs([pid]), watchMemory(pid)];
@@ -49,13 +49,15 @@ export async function benchGateway({ n, say }: BenchOptions): Promise<BenchResul
       const seconds = (performance.now() - started) / 1000;
       const accepted_per_s = rounded(times.length / seconds);
       say(`${times.length} accepted, ${accepted_per_s}/s, p99 ${percentile(times, 99)} ms`);
+      const rss_mb = await memory.peak();
+      const batch = await collectBatch(url, agent, say);
       return {
         bench: 'gateway',
         n: times.length,
         accepted_per_s,
         p50_ms: percentile(times, 50),
         p99_ms: percentile(times, 99),
-        rss_mb: await memory.peak(),
+        rss_mb,
         gateway_cpu_ms_per_call: rounded((cpuMs([pid]) - before) / times.length),
         connections: CONNECTIONS,
         ...batch,
@@ -76,7 +78,11 @@ async function startGateway(root: string, port: number): Promise<Child> {
     name: 'gateway',
     command: process.execPath,
     args: ['--import', import.meta.resolve('tsx'), path.join(PROJECT_ROOT, 'gateway/main.ts')],
-    env: { ROLLOUTS_CONFIG: path.join(root, 'a.toml'), ROLLOUTS_GATEWAY_PORT: String(port) },
+    env: {
+      ROLLOUTS_CONFIG: path.join(root, 'a.toml'),
+      ROLLOUTS_GATEWAY_PORT: String(port),
+      ROLLOUTS_GATEWAY_TENANTS: JSON.stringify({ [COLLECTOR]: { priority: 1 } }),
+    },
     ipc: true,
   });
   await child.ready();
@@ -120,7 +126,7 @@ async function collectBatch(url: string, dispatcher: Agent, say: BenchOptions['s
   const tasks = Array.from({ length: groups }, (_, at) => taskOf(`task-${at}`));
   const started = performance.now();
   await post(`${url}/v1/batches`, dispatcher, {
-    ...{ batchId: 'batch', sources: [{ tasks }], group: { samples } },
+    ...{ batchId: 'batch', tenant: COLLECTOR, sources: [{ tasks }], group: { samples } },
     rules: { groups, dropEqual: false, oversampling: 1 },
   });
   const answer = await request(`${url}/v1/batches/batch/groups?trajectories=true`, {

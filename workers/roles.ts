@@ -82,7 +82,8 @@ export async function makeWorkers(
     // hand-over, which gets this long.
     shutdownGraceTime: 0,
     shutdownForceTime: `${config.workers.shutdownSeconds}s`,
-    maxHeartbeatThrottleInterval: '10s',
+    // Those who beat say how often.
+    maxHeartbeatThrottleInterval: '60s',
     interceptors: { activity: interceptorsOf(metrics) },
   } satisfies Omit<WorkerOptions, 'taskQueue'>;
   // Graders ask judge models, which are servers of the pool as well.
