@@ -68,7 +68,7 @@ async function scaleOf(open: number, root: string, say: BenchOptions['say']): Pr
       ...{ rolloutId, batchId, heartbeatTimeoutSeconds: 600, hostLostSeconds: 600 },
       task: {
         ...{ handler: 'waiting', id: rolloutId },
-        data: { name: rolloutId, kind: 'usual', turns: 1, sandbox: false },
+        data: { name: rolloutId, kind: 'usual', turns: 3, sandbox: false },
       },
     });
   const running = () => llm.served.filter(({ end }) => end === null).length;

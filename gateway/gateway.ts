@@ -93,9 +93,10 @@ export class Gateway {
       .digest('hex');
     const known = await store.getTerminal(rolloutId);
     if (!known) {
-      await this.tenants.admit(tenant, 1, () => this.client.isKnown(rolloutId));
       const request = { ...overConfigured(config, asked), rolloutId, digest };
-      if ((await this.client.start(tenant ? { ...request, tenant } : request)).isNew) return;
+      const begun = await this.tenants.admit(tenant, 1, () => this.client.isKnown(rolloutId));
+      const starting = this.client.start(tenant ? { ...request, tenant } : request);
+      if ((await starting.finally(begun)).isNew) return;
     }
     const before = known ? known.requestDigest : await this.client.digestOf(rolloutId);
     if (before !== digest) throw new HttpProblem(409, `rollout ${rolloutId} was begun with another request`);

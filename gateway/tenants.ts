@@ -20,13 +20,19 @@ interface Known {
   readonly before: number;
 }
 
+/** A rollout that was begun here. */
+interface Begun {
+  /** When Temporal had it; infinite until it says so. */
+  at: number;
+}
+
 /** Whose rollouts a call begins, and how many of them may be open. */
 export class Tenants {
   readonly #client: RolloutClient;
   readonly #shares: ConfigValues['gateway']['tenants'];
   readonly #known = new Map<string, Known>();
-  /** When rollouts were begun here that may not be listed yet. */
-  readonly #begun = new Map<string, number[]>();
+  /** Rollouts begun here that may not be listed yet. */
+  readonly #begun = new Map<string, Begun[]>();
 
   constructor(client: RolloutClient, shares: ConfigValues['gateway']['tenants']) {
     this.#client = client;
@@ -50,23 +56,32 @@ export class Tenants {
 
   /**
    * Counts so many rollouts that are about to be begun, unless a call only asks again for what `isKnown`.
+   * @returns to be called when they have been begun, or have not
    * @throws HttpProblem 429 if the tenant has as many open as it may
    */
-  async admit(tenant: Tenant | undefined, rollouts: number, isKnown: () => Promise<boolean>): Promise<void> {
+  async admit(
+    tenant: Tenant | undefined,
+    rollouts: number,
+    isKnown: () => Promise<boolean>,
+  ): Promise<() => void> {
     const most = tenant && this.#shares[tenant.name]?.openRollouts;
-    if (tenant === undefined || most === undefined) return;
+    if (tenant === undefined || most === undefined) return () => {};
     const { name } = tenant;
     const known = this.#lookedUp(name);
     const listed = await known.listed;
     // From here to the end nothing else runs: of two calls at once the second counts the first.
-    const begun = (this.#begun.get(name) ?? []).filter((at) => at >= known.before);
+    const begun = (this.#begun.get(name) ?? []).filter(({ at }) => at >= known.before);
     const open = listed + begun.length;
     if (open + rollouts <= most) {
-      this.#begun.set(name, [...begun, ...Array.from({ length: rollouts }, () => Date.now())]);
-    } else if (!(await isKnown())) {
-      const detail = `${name} has ${open} rollouts open, and may have ${most}`;
-      throw new HttpProblem(429, detail, undefined, RETRY_AFTER_SECONDS);
+      const mine: Begun[] = Array.from({ length: rollouts }, () => ({ at: Number.POSITIVE_INFINITY }));
+      this.#begun.set(name, [...begun, ...mine]);
+      return () => {
+        for (const one of mine) one.at = Date.now();
+      };
     }
+    if (await isKnown()) return () => {};
+    const detail = `${name} has ${open} rollouts open, and may have ${most}`;
+    throw new HttpProblem(429, detail, undefined, RETRY_AFTER_SECONDS);
   }
 
   #lookedUp(name: string): Known {

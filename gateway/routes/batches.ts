@@ -60,13 +60,13 @@ export const batchRoutes: Routes = (app, gateway) => {
       const { batchId: given, sources, rules, group, rollout, tenant: asked } = body;
       const batchId = given ?? headers['idempotency-key'] ?? randomUUID();
       const tenant = gateway.tenants.of(caller, asked);
-      // What it begins later is counted, and not refused: that it cannot be, in the middle.
-      await gateway.tenants.admit(tenant, 1, () => gateway.groups.isKnown('batch', batchId));
       const drawn = await Promise.all(sources.map((source) => sourceOf(gateway, source)));
       const digest = digestOf({ sources: drawn, rules, group, rollout });
       const template = templateOf(gateway, rollout, tenant);
       const input = { batchId, sources: drawn, rules, group, template, digest };
-      sameOr409(await gateway.groups.startBatch(input), digest, `batch ${batchId}`);
+      // What it begins later is counted, and not refused: that it cannot be, in the middle.
+      const begun = await gateway.tenants.admit(tenant, 1, () => gateway.groups.isKnown('batch', batchId));
+      sameOr409(await gateway.groups.startBatch(input).finally(begun), digest, `batch ${batchId}`);
       return reply.code(202).send({ batchId, done: false });
     },
   );

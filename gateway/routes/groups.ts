@@ -38,12 +38,14 @@ export const groupRoutes: Routes = (app, gateway) => {
       const groupId = given ?? headers['idempotency-key'] ?? randomUUID();
       gateway.handlers.open(task);
       const tenant = gateway.tenants.of(caller, asked);
-      await gateway.tenants.admit(tenant, rules.samples, () => gateway.groups.isKnown('group', groupId));
       const { set } = await gateway.groupStore.putTasks([task]);
       const digest = digestOf({ task, rollout, rules });
       const template = templateOf(gateway, rollout, tenant);
       const input = { groupId, task: { set, row: 0 }, rules, template, digest };
-      sameOr409(await gateway.groups.startGroup(input), digest, `group ${groupId}`);
+      const begun = await gateway.tenants.admit(tenant, rules.samples, () =>
+        gateway.groups.isKnown('group', groupId),
+      );
+      sameOr409(await gateway.groups.startGroup(input).finally(begun), digest, `group ${groupId}`);
       return reply.code(202).send({ groupId, done: false });
     },
   );
