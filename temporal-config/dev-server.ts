@@ -1,4 +1,4 @@
-import { existsSync, writeFileSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Connection } from '@temporalio/client';
 import { SEARCH_ATTRIBUTES } from '../contracts/search-attributes.ts';
@@ -26,21 +26,10 @@ export function devServerArguments(options: DevServerOptions): string[] {
     ...['server', 'start-dev', '--ip', '127.0.0.1', '--ui-ip', '127.0.0.1'],
     ...['--port', String(options.port), '--ui-port', String(options.uiPort)],
     ...['--db-filename', options.databaseFile, '--namespace', options.namespace],
-    ...(isFair(options.databaseFile) ? ['--dynamic-config-value', 'matching.enableFairness=true'] : []),
     ...['--log-level', 'warn', '--log-format', 'json'],
     ...(options.codecUrl === undefined ? [] : ['--ui-codec-endpoint', options.codecUrl]),
     ...attributes,
   ];
-}
-
-/**
- * Whether a database's server shares out work fairly among tenants. One that was begun otherwise goes on otherwise: what
- * waits in it lies in other tables, where a fair server does not look.
- */
-function isFair(databaseFile: string): boolean {
-  const mark = `${databaseFile}.fair`;
-  if (!existsSync(databaseFile)) writeFileSync(mark, '');
-  return existsSync(mark);
 }
 
 /**
