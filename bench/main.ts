@@ -6,6 +6,7 @@ import { benchCancel } from './cancel.ts';
 import { benchConversation } from './conversation.ts';
 import { benchGateway } from './gateway.ts';
 import { benchGraders } from './graders.ts';
+import { benchInstrumentation } from './instrumentation.ts';
 import { benchLatency } from './latency.ts';
 import { benchOverhead } from './overhead.ts';
 import { benchHosts } from './pipeline/hosts.ts';
@@ -41,6 +42,7 @@ const BENCHES: Record<string, (options: BenchOptions) => Promise<BenchResult>> =
   cancel: benchCancel,
   conversation: benchConversation,
   hosts: benchHosts,
+  instrumentation: benchInstrumentation,
   latency: benchLatency,
   gateway: benchGateway,
   graders: benchGraders,

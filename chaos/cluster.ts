@@ -39,10 +39,14 @@ export interface ClusterOptions {
   readonly graderCapacity?: number;
   /** Where the LLM server is no llama.cpp. */
   readonly llm?: Partial<LlmServer>;
+  /** Each process serves its metrics, and counts for them. */
+  readonly metrics?: boolean;
 }
 
 /** First port that is tried for the Temporal server: far from the stack's own. */
 const FIRST_PORT = 27_233;
+/** Of the processes, one after the other. */
+export const FIRST_METRICS_PORT = 29_464;
 /** Seconds after which an LLM server that says nothing is left. */
 const SILENT_LLM_SECONDS = 2;
 const OWN_HANDLER = fileURLToPath(new URL('./handler.ts', import.meta.url));
@@ -101,8 +105,11 @@ export class Cluster {
         broken.then((news) => Promise.reject(new Error(news))),
       ]);
     await up([add('temporal', () => startTemporal(processes, root, ports, options.production))]);
-    const node = (name: string, host: string, file: string, args: readonly string[]) =>
-      add(name, () => startNode(processes, name, file, args, fileOf.get(host) as string));
+    let metricsPort = FIRST_METRICS_PORT;
+    const node = (name: string, host: string, file: string, args: readonly string[]) => {
+      const port = options.metrics ? `${metricsPort++}` : undefined;
+      return add(name, () => startNode(processes, name, file, args, fileOf.get(host) as string, port));
+    };
     const worker = (name: string, host: string, role: Role) => node(name, host, 'workers/main.ts', [role]);
     const [first] = hosts as [string];
     await up([
@@ -191,12 +198,19 @@ async function startNode(
   file: string,
   args: readonly string[],
   configFile: string,
+  metricsPort: string | undefined,
 ): Promise<Child> {
   const child = processes.start({
     name,
     command: process.execPath,
     args: ['--import', import.meta.resolve('tsx'), path.join(PROJECT_ROOT, file), ...args],
-    env: { ROLLOUTS_CONFIG: configFile },
+    env: {
+      ROLLOUTS_CONFIG: configFile,
+      ...(metricsPort && {
+        ROLLOUTS_METRICS_WORKER_PORT: metricsPort,
+        ROLLOUTS_METRICS_HOST_PORT: metricsPort,
+      }),
+    },
     ipc: true,
   });
   await child.ready();

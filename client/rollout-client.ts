@@ -1,6 +1,7 @@
 import {
   ApplicationFailure,
   Client,
+  type ClientInterceptors,
   Connection,
   isGrpcDeadlineError,
   WithStartWorkflowOperation,
@@ -62,16 +63,29 @@ export class RolloutClient {
   /** The LLM servers that rollouts are sampled from. */
   readonly pool: PoolClient;
 
-  private constructor(connection: Connection, namespace: string, config: Config) {
+  private constructor(
+    connection: Connection,
+    namespace: string,
+    config: Config,
+    interceptors: ClientInterceptors = {},
+  ) {
     const { pool, leaseSeconds } = config.llm;
     this.connection = connection;
     this.pageUrl = config.gateway.url;
-    this.temporal = new Client({ connection, namespace, dataConverter: dataConverterOf(config) });
+    this.temporal = new Client({
+      connection,
+      namespace,
+      dataConverter: dataConverterOf(config),
+      interceptors,
+    });
     this.pool = new PoolClient(this.temporal, { pool, leaseSeconds });
   }
 
-  /** @throws an Error that says how to start a server, if none is known or the one that is does not answer. */
-  static async connect(config: Config): Promise<RolloutClient> {
+  /**
+   * `interceptors`: of calls to Temporal.
+   * @throws an Error that says how to start a server, if none is known or the one that is does not answer.
+   */
+  static async connect(config: Config, interceptors?: ClientInterceptors): Promise<RolloutClient> {
     const temporal = temporalConnection(config);
     const { connectionOptions, namespace } = temporal;
     if (!temporal.chosen) {
@@ -81,7 +95,8 @@ export class RolloutClient {
       );
     }
     try {
-      return new RolloutClient(await Connection.connect(connectionOptions), namespace, config);
+      const connection = await Connection.connect(connectionOptions);
+      return new RolloutClient(connection, namespace, config, interceptors);
     } catch (error) {
       throw unreachable(error, temporal);
     }

@@ -23,6 +23,8 @@ export interface Config extends ConfigValues {
     readonly stateFolder: string;
     readonly storeFolder: string;
     readonly host: string;
+    /** Where spans are sent by OTLP over HTTP; null: nothing is traced. */
+    readonly tracesEndpoint: string | null;
     /** The configuration file that was read, if there is one. */
     readonly configFile: string | null;
   };
@@ -76,9 +78,18 @@ export function loadConfig(options: LoadOptions = {}): Config {
       stateFolder,
       storeFolder: path.resolve(root, values.store.folder ?? path.join(stateFolder, 'store')),
       configFile: existsSync(file) ? path.resolve(file) : null,
+      tracesEndpoint: values.traces.endpoint ?? standardTracesEndpoint(env),
       host: values.sandbox.host ?? os.hostname().replace(/[^A-Za-z0-9._-]/g, '-'),
     },
   };
+}
+
+/** As the standard variables of OpenTelemetry say; an address for all signals has a path for each below it. */
+function standardTracesEndpoint(env: NodeJS.ProcessEnv): string | null {
+  if (env.OTEL_SDK_DISABLED === 'true' || env.OTEL_TRACES_EXPORTER === 'none') return null;
+  if (env.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT) return env.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT;
+  const all = env.OTEL_EXPORTER_OTLP_ENDPOINT;
+  return all ? `${all.replace(/\/+$/, '')}/v1/traces` : null;
 }
 
 function readFile(file: string, stated: boolean): Tree {

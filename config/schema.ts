@@ -357,6 +357,17 @@ export const ConfigSchema = z.strictObject({
       ),
     })
     .prefault({}),
+  traces: z
+    .strictObject({
+      endpoint: z
+        .url()
+        .optional()
+        .describe(
+          'Where spans are sent by OTLP over HTTP: `http://127.0.0.1:4318/v1/traces`. Not set: where ' +
+            'OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT say; none of them: nothing is traced.',
+        ),
+    })
+    .prefault({}),
   log: z
     .strictObject({
       level: LogLevel.default('info').describe('Least level of log lines.'),

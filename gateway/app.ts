@@ -22,15 +22,18 @@ import { poolRoutes } from './routes/pool.ts';
 import { processRoutes } from './routes/process.ts';
 import { rolloutRoutes } from './routes/rollouts.ts';
 import { trajectoryRoutes } from './routes/trajectory.ts';
+import { traceRequests } from './tracing.ts';
 
 /** What an app is made with. */
 export interface AppOptions extends GatewayParts {
   readonly tokens: Tokens | undefined;
   readonly log: FastifyBaseLogger;
+  /** Its requests become spans. */
+  readonly traced?: boolean;
 }
 
 /** The whole gateway, ready to listen. */
-export async function makeApp({ tokens, log, ...parts }: AppOptions): Promise<App> {
+export async function makeApp({ tokens, log, traced = false, ...parts }: AppOptions): Promise<App> {
   const { gateway: settings } = parts.config;
   const { certificate, key } = settings;
   if ((certificate === undefined) !== (key === undefined)) {
@@ -49,6 +52,7 @@ export async function makeApp({ tokens, log, ...parts }: AppOptions): Promise<Ap
     requestTimeout: 0,
     connectionTimeout: 0,
   }).withTypeProvider<ZodTypeProvider>();
+  if (traced) traceRequests(app as unknown as FastifyInstance);
   const metrics = countRequests(app as unknown as FastifyInstance);
   app.server.maxConnections = settings.connections;
   app.setValidatorCompiler(validatorCompiler);

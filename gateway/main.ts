@@ -8,6 +8,7 @@ import { loadTools } from '../config/tools.ts';
 import { messageOf, RolloutError } from '../contracts/failures.ts';
 import { makeLogger } from '../workers/log.ts';
 import { announceReady } from '../workers/process.ts';
+import { startTracing } from '../workers/tracing/tracing.ts';
 import { makeApp } from './app.ts';
 import { tokensFor } from './auth.ts';
 
@@ -16,7 +17,8 @@ async function main(): Promise<void> {
   const { address, port } = config.gateway;
   const tokens = tokensFor(config, 'gateway.address', address);
   const log = makeLogger('gateway', config);
-  const client = await RolloutClient.connect(config);
+  const tracing = await startTracing(config, 'gateway');
+  const client = await RolloutClient.connect(config, tracing?.client);
   const app = await makeApp({
     config,
     client,
@@ -26,6 +28,7 @@ async function main(): Promise<void> {
       searchUrl: config.workers.searchUrl,
     }),
     tokens,
+    traced: tracing !== undefined,
     log: log as FastifyBaseLogger,
   });
   await app.listen({ host: address, port });
@@ -33,6 +36,7 @@ async function main(): Promise<void> {
   await Promise.race([once(process, 'SIGTERM'), once(process, 'SIGINT'), once(process, 'disconnect')]);
   await app.close();
   await client.close();
+  await tracing?.close();
 }
 
 main().then(

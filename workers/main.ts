@@ -5,6 +5,7 @@ import { makeLogger } from './log.ts';
 import { startMetrics } from './metrics/process.ts';
 import { announceReady, runUntilStopped } from './process.ts';
 import { componentsOf, makeWorkers, ROLES, type Role } from './roles.ts';
+import { startTracing } from './tracing/tracing.ts';
 
 /** Entry of a worker process: `main.ts [role,role,…]`; all roles if none is named. */
 async function main(): Promise<void> {
@@ -13,12 +14,14 @@ async function main(): Promise<void> {
   const roles = parseRoles(process.argv[2]);
   const { workerPort } = config.metrics;
   const { metrics, close: closeMetrics } = await startMetrics(config, workerPort, componentsOf(roles), log);
-  const { workers, close } = await makeWorkers(config, roles, metrics);
+  const tracing = await startTracing(config, 'worker');
+  const { workers, close } = await makeWorkers(config, roles, { metrics, tracing });
   const { address: temporal } = temporalConnection(config).connectionOptions;
   log.info({ roles, host: config.derived.host, temporal }, 'worker is up');
   announceReady();
   await runUntilStopped(workers);
   await close();
+  await tracing?.close();
   await closeMetrics();
   log.info('worker has stopped');
 }

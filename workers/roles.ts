@@ -32,6 +32,7 @@ import { type TakenQueue, watchQueues } from './metrics/queues.ts';
 import type { Component } from './metrics/table.ts';
 import { joinPool } from './pool/member.ts';
 import { sandboxHostAddress } from './sandbox-host/address.ts';
+import type { Tracing } from './tracing/tracing.ts';
 import { withWork } from './work-context.ts';
 import { workflowBundle } from './workflow-bundle.ts';
 
@@ -57,11 +58,17 @@ export interface RoleWorkers {
   close(): Promise<void>;
 }
 
-/** Makes one Temporal worker per role, each with its own slots. With `metrics`, what they do is counted there. */
+/** What looks on while workers work. */
+export interface Instruments {
+  readonly metrics?: Metrics | undefined;
+  readonly tracing?: Tracing | undefined;
+}
+
+/** Makes one Temporal worker per role, each with its own slots. */
 export async function makeWorkers(
   config: Config,
   roles: readonly Role[],
-  metrics?: Metrics,
+  { metrics, tracing }: Instruments = {},
 ): Promise<RoleWorkers> {
   const connected = await connect(config);
   const { connection, namespace, dataConverter } = connected;
@@ -84,7 +91,11 @@ export async function makeWorkers(
     shutdownForceTime: `${config.workers.shutdownSeconds}s`,
     // Those who beat say how often.
     maxHeartbeatThrottleInterval: '60s',
-    interceptors: { activity: interceptorsOf(metrics) },
+    interceptors: {
+      activity: [...(tracing ? [tracing.activity] : []), ...interceptorsOf(metrics)],
+      ...(tracing && { client: tracing.client }),
+    },
+    ...(tracing && { sinks: tracing.sinks }),
   } satisfies Omit<WorkerOptions, 'taskQueue'>;
   // Graders ask judge models, which are servers of the pool as well.
   const samples = roles.includes('run') || roles.includes('eval');
@@ -105,7 +116,9 @@ export async function makeWorkers(
       Worker.create({
         ...shared,
         taskQueue: WORKFLOW_QUEUE,
-        workflowBundle: await workflowBundle(Runtime.instance().logger, dataConverter),
+        workflowBundle: await workflowBundle(Runtime.instance().logger, dataConverter, {
+          traced: tracing !== undefined,
+        }),
         maxConcurrentWorkflowTaskExecutions: config.workers.workflowSlots,
         // Open rollouts wait this long for a workflow worker that died before another takes them up.
         stickyQueueScheduleToStartTimeout: '5s',
@@ -133,7 +146,7 @@ export async function makeWorkers(
         taskQueue: runQueue(config.derived.host),
         activities: makeRunActivities({
           handlers,
-          sandboxes: parts.sandboxes,
+          sandboxes: tracing ? tracing.agents(parts.sandboxes) : parts.sandboxes,
           policies: parts.servers as PolicySource,
           parser: PARSERS[config.llm.toolFormat],
           store,

@@ -14,13 +14,15 @@ const SOURCES = ['workflows', 'contracts', 'temporal-config/encryption'];
 /**
  * The workflows' code as workers load it. To make it takes a processor for seconds, at each start of each worker; so
  * it is kept in a file that is named after all it is made from. Where no file can be kept it is made anew.
- * A converter of failures is part of it.
+ * A converter of failures is part of it, and where it is traced what makes spans of it.
  */
 export async function workflowBundle(
   logger: Logger,
   { failureConverterPath }: Pick<DataConverter, 'failureConverterPath'> = {},
+  { traced = false }: { readonly traced?: boolean } = {},
 ): Promise<WorkflowBundle> {
-  const kind = failureConverterPath === undefined ? 'workflows' : 'encrypted-workflows';
+  const encrypted = failureConverterPath !== undefined;
+  const kind = `${traced ? 'traced-' : ''}${encrypted ? 'encrypted-' : ''}workflows`;
   const file = path.join(CACHE, `${kind}-${await digest()}.js`);
   try {
     return { code: await readFile(file, 'utf8') };
@@ -30,6 +32,7 @@ export async function workflowBundle(
   const bundle = await bundleWorkflowCode({
     workflowsPath: path.join(PROJECT_ROOT, 'workflows', 'index.ts'),
     logger,
+    ...(traced && { workflowInterceptorModules: [path.join(PROJECT_ROOT, 'workflows', 'tracing.ts')] }),
     ...(failureConverterPath === undefined ? {} : { failureConverterPath }),
   });
   await keep(kind, file, bundle.code).catch((error) => {

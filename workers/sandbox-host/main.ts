@@ -16,6 +16,8 @@ import { countHost } from '../metrics/host.ts';
 import { startMetrics } from '../metrics/process.ts';
 import { watchQueues } from '../metrics/queues.ts';
 import { announceReady, runUntilStopped } from '../process.ts';
+import { startTracing } from '../tracing/tracing.ts';
+import { withWork } from '../work-context.ts';
 import { lookUpIn } from './lookup.ts';
 import { startSandboxHost } from './server.ts';
 
@@ -32,6 +34,7 @@ async function main(): Promise<void> {
     ['activities', 'queues', 'sandboxes'],
     log,
   );
+  const tracing = await startTracing(config, 'sandbox-host');
   const { host } = config.derived;
   const connected = await connect(config);
   const { connection, namespace } = connected;
@@ -64,7 +67,13 @@ async function main(): Promise<void> {
     }),
     maxConcurrentActivityTaskExecutions: 64,
     shutdownForceTime: '5s',
-    ...(metrics && { interceptors: { activity: [countActivities(metrics)] } }),
+    interceptors: {
+      activity: [
+        ...(tracing ? [tracing.activity] : []),
+        withWork,
+        ...(metrics ? [countActivities(metrics)] : []),
+      ],
+    },
   });
   if (metrics) watchQueues(connection, namespace, [{ name: controlQueue(host), of: 'activity' }], metrics);
   log.info({ host, backend: config.sandbox.backend, socket: server.socketPath }, 'sandbox host is up');
@@ -96,6 +105,7 @@ async function main(): Promise<void> {
   await server.close();
   await sandboxes.close();
   await connection.close();
+  await tracing?.close();
   await closeMetrics();
 }
 
