@@ -18,7 +18,7 @@ function logged(component: LogComponent, log: Record<string, unknown> = {}) {
 
 const request = {
   rolloutId: 'batch:task:3',
-  task: { handler: 'math', id: 'task', data: { question: 'What is 6 × 7?', answer: '42' } },
+  task: { handler: 'math', id: 'task', data: { question: 'What is 6 × 7?', answer: 'forty-two' } },
 };
 const info = {
   activityType: 'run',
@@ -66,7 +66,16 @@ test('what the SDK and an activity’s own log say comes in the same form, with 
 
 test('secrets, answers and tasks’ data are in no line, however deep and whoever quotes them', () => {
   const { logger, lines } = logged('gateway');
-  const secrets = ['s3cret-1', 's3cret-2', 's3cret-3', 's3cret-4', 's3cret-5', 's3cret-6', 's3cret-7', '42'];
+  const secrets = [
+    's3cret-1',
+    's3cret-2',
+    's3cret-3',
+    's3cret-4',
+    's3cret-5',
+    's3cret-6',
+    's3cret-7',
+    'forty-two',
+  ];
   const error = Object.assign(new Error('GET failed: authorization: Bearer s3cret-4'), {
     request: { headers: { 'X-Api-Key': 's3cret-5' } },
   });
@@ -75,7 +84,7 @@ test('secrets, answers and tasks’ data are in no line, however deep and whoeve
       headers: { Authorization: 'Bearer s3cret-1', accept: 'text/plain' },
       servers: [{ url: 'http://llm', apiToken: 's3cret-2', nested: { deep: { password: 's3cret-3' } } }],
       sent: request,
-      outcome: { answer: '42' },
+      outcome: { answer: 'forty-two' },
       err: error,
     },
     'asked http://user:s3cret-6@llm:8000/v1 with Bearer s3cret-7',
