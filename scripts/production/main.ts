@@ -1,6 +1,6 @@
-// `npm run test:production`: the chaos suite's short form and the overhead benchmark on a production Temporal server with
-// PostgreSQL. Builds the server once, into the cache folder (minutes, needs Go); needs PostgreSQL's programs.
-// `-- chaos` or `-- overhead` runs only that one.
+// `npm run test:production`: the chaos suite's short form, a backup that is restored and the overhead benchmark, each on a
+// production Temporal server with a new PostgreSQL. Builds the server once, into the cache folder (minutes, needs Go); needs PostgreSQL's programs.
+// `-- chaos`, `-- restore` or `-- overhead` runs only that one.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, openSync } from 'node:fs';
@@ -22,6 +22,7 @@ const POSTGRES_MS = 120_000;
 
 const WHAT: Record<string, string[]> = {
   chaos: ['chaos/main.ts', '--short'],
+  restore: ['scripts/production/restore.ts'],
   overhead: ['bench/main.ts', 'overhead', '--n', '64'],
 };
 
@@ -33,8 +34,7 @@ interface User {
 
 async function main(wanted: readonly string[]): Promise<boolean> {
   const unknown = wanted.filter((name) => !(name in WHAT));
-  if (unknown.length > 0)
-    throw new Error(`${unknown.join(', ')}: there are ${Object.keys(WHAT).join(' and ')}`);
+  if (unknown.length > 0) throw new Error(`${unknown.join(', ')}: there are ${Object.keys(WHAT).join(', ')}`);
   const { env } = process;
   const cache =
     env.ROLLOUTS_CACHE ?? path.join(env.XDG_CACHE_HOME ?? `${os.homedir()}/.cache`, 'durable-rollouts');
