@@ -7,6 +7,7 @@ import { conclude } from './conclude.ts';
 import { atEdge } from './errors.ts';
 import { grade } from './grading/grade.ts';
 import { judgeOn, type LabelledServers } from './grading/judge-model.ts';
+import { shapedByFormat } from './grading/shaping.ts';
 import type { HandlerRegistry } from './handlers/registry.ts';
 import { withHeartbeat } from './heartbeat.ts';
 import type { SandboxClient } from './sandbox/client.ts';
@@ -55,7 +56,7 @@ async function evaluate(
   if (end?.kind !== 'end') throw new RolloutError('StoreCorrupt', 'the stored ledger has no end');
 
   const { handler, data } = handlers.open(request.task);
-  const reward = await grade({
+  const graded = await grade({
     ...{ handler, data, sandboxes, python: handlers.python },
     outcome: end.outcome,
     messages: messagesOf(records),
@@ -64,6 +65,7 @@ async function evaluate(
     seconds: request.deadlines.evaluateSeconds,
     signal: context.cancellationSignal,
   });
+  const reward = shapedByFormat(graded, records, request.formatPenalty);
   const trajectory = await store.putTrajectory(
     key,
     assembleTrajectories(records, {

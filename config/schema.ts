@@ -3,6 +3,7 @@ import { LlmServer } from '../contracts/llm.ts';
 import {
   Attempts,
   Deadlines,
+  FormatPenalty,
   Limits,
   PausedSandboxSeconds,
   Sampling,
@@ -341,6 +342,7 @@ export const ConfigSchema = z.strictObject({
           'Seconds without a sign of life after which a host counts as lost, and the rollout starts elsewhere.',
         ),
       pausedSandboxSeconds: PausedSandboxSeconds,
+      formatPenalty: FormatPenalty,
     })
     .prefault({}),
   metrics: z

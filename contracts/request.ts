@@ -99,6 +99,17 @@ export const PausedSandboxSeconds = z
       'another at resume, on any host; processes, variables of shells and files elsewhere are gone. Not set: it stays.',
   );
 
+/** Shaping is explicit: nothing is taken unless this is given. */
+export const FormatPenalty = z
+  .number()
+  .gt(0)
+  .max(1000)
+  .optional()
+  .describe(
+    'Taken from the reward, times the share of tool calls that could not be read; `parts` has what the grader gave. ' +
+      'Not set: nothing.',
+  );
+
 /** Labels of LLM servers appear in commands and tables: letters, digits and `._-`. */
 export const ServerLabel = z
   .string()
@@ -131,6 +142,7 @@ export const RolloutRequest = z.object({
   digest: z.string().max(200).optional(),
   /** Seconds of a pause after which the sandbox is given back; if absent it stays. */
   pausedSandboxSeconds: PausedSandboxSeconds,
+  formatPenalty: FormatPenalty,
   /** Label of the LLM servers that sample it; `policy` if absent. */
   serverLabel: ServerLabel.optional(),
 });

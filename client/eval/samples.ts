@@ -55,7 +55,8 @@ function sampleOf({ task, loss_mask, reward, truncated, turns }: z.infer<typeof 
   return {
     taskId: task.id,
     domain: domainOf(task.data),
-    reward: reward?.total ?? null,
+    // What the grader gave: shaping is for training.
+    reward: reward?.parts.graded ?? reward?.total ?? null,
     truncated: truncated !== null,
     toolCalls: calls.length,
     tokens: loss_mask.filter((mask) => mask === 1).length,
