@@ -336,6 +336,7 @@ test('an agent solves a task of each kind with its tools, and finds nothing of i
     const result = await client.execute({
       ...{ rolloutId, task, serverLabel: 'played', sampling: { maxTokensPerTurn: 2000 } },
       attempts: { stage: 1 },
+      formatPenalty: 0.5,
       ...more,
     });
     assert.deepEqual(await store.getTerminal(rolloutId), result);
@@ -359,6 +360,11 @@ test('an agent solves a task of each kind with its tools, and finds nothing of i
       continue;
     }
     assert.deepEqual([result.outcome, result.reward?.total], ['completed', side === 'right' ? 1 : 0], what);
+    assert.deepEqual(
+      [result.reward?.parts.graded, result.reward?.parts.format],
+      [result.reward?.total, 0],
+      what,
+    );
     assert.ok(trajectory);
     const sampled = trajectory.output_ids.filter((_, at) => trajectory.loss_mask[at] === 1);
     assert.equal(decode(sampled), kind[side]?.map((reply) => `${reply}<|im_end|>`).join(''), what);
