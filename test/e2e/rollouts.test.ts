@@ -27,7 +27,8 @@ import { until } from '../support/until.ts';
 import { type Kind, kinds, playing, SIDES, type Side, taskOf } from './kinds.ts';
 
 const TASKS = path.join(PROJECT_ROOT, 'examples', 'tasks', 'arithmetic.jsonl');
-const signal = AbortSignal.timeout(300_000);
+/** Of one call: from when it is made, since what comes before may take its time. */
+const soon = () => AbortSignal.timeout(300_000);
 
 let stack: TestStack;
 let out: string;
@@ -136,7 +137,7 @@ test('the metrics say what has run, and of no rollout by its name', async () => 
 test('the tokens decode to the conversation', async () => {
   const llm = new LlamaCppDialect(stack.endpoints().llmServers[0]?.url as string);
   for (const trajectory of trajectories) {
-    const text = await llm.detokenize([...trajectory.input_ids, ...trajectory.output_ids], signal);
+    const text = await llm.detokenize([...trajectory.input_ids, ...trajectory.output_ids], soon());
     const expected = trajectory.messages
       .map(({ role, content }) => `<|im_start|>${role}\n${content}<|im_end|>\n`)
       .join('');
@@ -254,7 +255,7 @@ test('the rollout page shows a real one: its tokens by the server that has their
   const prompt = page.getByRole('group', { name: /^Prompt, / });
   const llm = new LlamaCppDialect(stack.endpoints().llmServers[0]?.url as string);
   t.after(() => llm.close());
-  const expected = await llm.detokenize(shown.input_ids, signal);
+  const expected = await llm.detokenize(shown.input_ids, soon());
   await until(
     async () => (await prompt.textContent())?.replaceAll(/[·↵]/g, '') === expected,
     'the prompt as its tokenizer decodes it',
