@@ -43,7 +43,7 @@ function outcomeCounter(metrics: Metrics, { kinds, version }: OutcomeFacts): (re
   const turns = metrics.histogram('rollouts_turns');
   const staleness = metrics.histogram('rollouts_staleness_versions');
   return (result) => {
-    const kind = kinds.has(result.handler) ? result.handler : 'other';
+    const kind = kindOf(result, kinds);
     const { outcome, reward, truncation, failure, cancel, timings, trajectory, policyVersions } = result;
     ended.inc({ kind, outcome });
     if (reward) rewards.observe({ kind }, reward.total);
@@ -63,6 +63,11 @@ function outcomeCounter(metrics: Metrics, { kinds, version }: OutcomeFacts): (re
   };
 }
 
+/** The label that a result's task kind has: one of those that there are. */
+function kindOf({ handler }: { readonly handler: string }, kinds: ReadonlySet<string>): string {
+  return kinds.has(handler) ? handler : 'other';
+}
+
 function named({ stage, type }: { readonly stage: string; readonly type: string }) {
   return { stage, type: isFailureType(type) ? type : 'Other' };
 }
@@ -78,7 +83,7 @@ export function countGroups(
   return wrapped(groups, {
     putGroup: async (result: GroupResult) => {
       const stands = await groups.putGroup(result);
-      const kind = kinds.has(result.handler) ? result.handler : 'other';
+      const kind = kindOf(result, kinds);
       if (stands === result) verdicts.inc({ kind, verdict: result.verdict });
       return stands;
     },
