@@ -80,7 +80,7 @@ export class Storm {
       case 'killTemporal':
         return this.kill(kind, one('temporal'));
       case 'stopRun':
-        return this.suspend(random.pick(this.cluster.named('run-').filter(isUp)), lasts);
+        return this.suspend(random, lasts);
       case 'llmError':
         return this.refuse(kind, 'error', lasts);
       case 'llmHang':
@@ -105,8 +105,11 @@ export class Storm {
     await member.ready;
   }
 
-  private async suspend(member: Member, ms: number): Promise<void> {
-    await member.ready;
+  /** One that is up: the others stand still already, or are on their way up. */
+  private async suspend(random: Random, ms: number): Promise<void> {
+    const up = () => this.cluster.named('run-').filter(isUp);
+    while (up().length === 0) await delay(50);
+    const member = random.pick(up());
     const fault = this.note('stopRun', member.name, member.suspend(ms));
     await delay(ms);
     fault.endedAt = Date.now();

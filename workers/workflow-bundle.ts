@@ -32,7 +32,9 @@ export async function workflowBundle(
   const bundle = await bundleWorkflowCode({
     workflowsPath: path.join(PROJECT_ROOT, 'workflows', 'index.ts'),
     logger,
-    ...(traced && { workflowInterceptorModules: [path.join(PROJECT_ROOT, 'workflows', 'tracing.ts')] }),
+    workflowInterceptorModules: ['unreadable-signals.ts', ...(traced ? ['tracing.ts'] : [])].map((name) =>
+      path.join(PROJECT_ROOT, 'workflows', name),
+    ),
     ...(failureConverterPath === undefined ? {} : { failureConverterPath }),
   });
   await keep(kind, file, bundle.code).catch((error) => {
