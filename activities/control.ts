@@ -52,7 +52,8 @@ export function makeControlActivities({
         // A full store must not keep the sandbox from ending.
         const problem = await rescue(input).then(() => null, messageOf);
         const receipt = await sandboxes.release(input.placement.sandboxId);
-        return { processesKilled: receipt.processesKilled, problem };
+        const { processesKilled, killMs = null, ms } = receipt;
+        return { processesKilled, released: { killMs, ms }, problem };
       }),
   };
 

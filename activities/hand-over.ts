@@ -1,5 +1,5 @@
 import { RolloutError } from '../contracts/failures.ts';
-import type { SandboxInfo } from '../contracts/sandbox.ts';
+import type { ReleaseReceipt, SandboxInfo } from '../contracts/sandbox.ts';
 import type { AgentEnd } from '../contracts/stages.ts';
 import type { Task } from '../contracts/task.ts';
 import type { LedgerWriter } from './agent/ledger-writer.ts';
@@ -39,12 +39,12 @@ export interface FinishedRun {
 /**
  * Takes what the grader needs, confirms that the agent's processes are dead, copies the ledger to the store and
  * releases the sandbox. Idempotent: a run that is scheduled again repeats what is missing.
- * @returns how many processes were alive
+ * @returns what the release said
  */
 export async function handOver(
   { handlers, sandboxes, store }: HandOverDependencies,
   run: FinishedRun,
-): Promise<number> {
+): Promise<ReleaseReceipt> {
   const { info, ledger, end, key } = run;
   const { handler, data } = handlers.open(run.task);
   if (handler.run && end !== 'aborted') await endProgram(sandboxes, run);
@@ -53,7 +53,7 @@ export async function handOver(
     await ledger.append({ kind: 'end', ended: end, outcome: checkedOutcome(taken) });
   }
   if (ledger.records.length > 0) await store.putLedger(key, ledger.records);
-  return (await sandboxes.release(info.sandboxId)).processesKilled;
+  return sandboxes.release(info.sandboxId);
 }
 
 /** An agent's own program is dead before its outcome is taken. @throws RolloutError HandlerFailed if it asked nothing */

@@ -1,7 +1,7 @@
 import { Context } from '@temporalio/activity';
 import { messageOf, RolloutError } from '../contracts/failures.ts';
 import type { LedgerLine, LedgerRecord } from '../contracts/ledger.ts';
-import type { SandboxInfo } from '../contracts/sandbox.ts';
+import type { ReleaseReceipt, SandboxInfo } from '../contracts/sandbox.ts';
 import { STAGE_STARTED_SIGNAL, STAGE_WAITS_SIGNAL, type StageStartedSignal } from '../contracts/signals.ts';
 import {
   MOST_WAITING_SECONDS,
@@ -81,6 +81,8 @@ class Run {
   private readonly stop = new StopSwitch();
   /** Requests that are under way, or were when the run was stopped. */
   private generating = 0;
+  /** From the stop to the close of the request that was under way. */
+  private llmMs: number | undefined;
   private readonly deps: RunDependencies;
   private readonly input: RunInput;
 
@@ -129,7 +131,7 @@ class Run {
         end: this.endBeforeAgent(error, ledger),
         answer: null,
       }));
-      if (end === 'paused' || end === 'shutdown') return this.report(key, ledger.records, end, 0);
+      if (end === 'paused' || end === 'shutdown') return this.report(key, ledger.records, end);
       const finished = { task: request.task, key, info, ledger, end, returned: answer };
       return this.report(key, ledger.records, end, await handOver(this.deps, finished));
     } finally {
@@ -182,7 +184,7 @@ class Run {
     if (!records || end?.kind !== 'end') {
       throw new RolloutError('SandboxLost', `sandbox ${this.input.placement.sandboxId} is gone`);
     }
-    return this.report(key, records, end.ended, 0);
+    return this.report(key, records, end.ended);
   }
 
   private async runAgent(info: SandboxInfo, ledger: LedgerWriter): Promise<ProgramEnd> {
@@ -269,6 +271,7 @@ class Run {
       this.generating++;
       const generated = await sample(request, signal);
       if (generated.finish !== 'abort' || !this.stop.generation.aborted) this.generating--;
+      else this.llmMs = this.stop.sinceMs;
       return generated;
     };
     return Object.assign(policy, { generate });
@@ -295,7 +298,7 @@ class Run {
     { workflowRunId }: AttemptKey,
     records: readonly LedgerRecord[],
     end: LoopEnd,
-    processesKilled: number,
+    release?: ReleaseReceipt,
   ): RunReport {
     const sampled = records.filter((record) => record.kind === 'sampled');
     const cause = this.stop.cause;
@@ -309,12 +312,14 @@ class Run {
               llmAborted: this.generating > 0,
               turn: this.reached.turn,
               ms: this.stop.sinceMs,
+              ...(this.llmMs === undefined ? {} : { llmMs: this.llmMs }),
             }
           : null,
       turns: turnsIn(records),
       tokens: sampled.reduce((total, record) => total + record.ids.length, 0),
       policyVersions: versionRange(records),
-      processesKilled,
+      processesKilled: release?.processesKilled ?? 0,
+      ...(release ? { released: { killMs: release.killMs ?? null, ms: release.ms } } : {}),
       ms: this.position.ms,
     };
   }

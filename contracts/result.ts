@@ -29,6 +29,13 @@ export const CancelReceipt = z.object({
   sandboxReleased: z.boolean(),
   /** From the cancellation's arrival in the workflow to the sandbox's release, in milliseconds. */
   ms: z.number(),
+  /**
+   * Milliseconds that each of it took, from when its worker or host was told: the close of the LLM request, the death of
+   * the processes, the release; null for what was not there. Absent in records of earlier versions.
+   */
+  took: z
+    .object({ llmMs: z.number().nullable(), killMs: z.number().nullable(), releaseMs: z.number().nullable() })
+    .optional(),
 });
 export type CancelReceipt = z.infer<typeof CancelReceipt>;
 

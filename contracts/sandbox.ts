@@ -309,6 +309,8 @@ export type KillReceipt = z.infer<typeof KillReceipt>;
 export const ReleaseReceipt = z.object({
   released: z.literal(true),
   processesKilled: z.int(),
+  /** What their death took, which may have been earlier; absent where there was no sandbox. */
+  killMs: z.number().optional(),
   ms: z.number(),
 });
 export type ReleaseReceipt = z.infer<typeof ReleaseReceipt>;

@@ -69,12 +69,16 @@ export interface RunReport {
     readonly turn: number;
     /** From the abort's arrival at the worker to the release of the sandbox. */
     readonly ms?: number;
+    /** From the abort's arrival at the worker to the close of its LLM request. */
+    readonly llmMs?: number;
   } | null;
   readonly turns: number;
   readonly tokens: number;
   readonly policyVersions: [number, number] | null;
   /** The sandbox is released and its processes are dead when run returns, unless another entry goes on in it. */
   readonly processesKilled: number;
+  /** What the release of the sandbox took, if it was released. */
+  readonly released?: Released;
   /** Milliseconds that this entry has worked; waiting for an LLM server does not count. */
   readonly ms: number;
 }
@@ -114,9 +118,16 @@ export interface ShelveInput extends AttemptInput {
   readonly entry: number;
 }
 
+/** Milliseconds that the end of a sandbox took: the death of its processes, and the release. */
+export interface Released {
+  readonly killMs: number | null;
+  readonly ms: number;
+}
+
 /** What release returns. */
 export interface ReleaseReport {
   readonly processesKilled: number;
+  readonly released?: Released;
   /** Why the ledger could not be copied to the store; it then stays on the host. */
   readonly problem: string | null;
 }

@@ -55,6 +55,7 @@ function receiptOf(known: Known, now: number): CancelReceipt | null {
   const { cancelled, sandbox, report, run } = known;
   if (!cancelled) return null;
   const released = sandbox?.released;
+  const took = report?.released ?? released?.released;
   return {
     reason: cancelled.reason,
     stage: cancelled.stage,
@@ -64,6 +65,7 @@ function receiptOf(known: Known, now: number): CancelReceipt | null {
     sandboxReleased:
       !sandbox || report !== undefined || released !== undefined || sandbox.shelf !== undefined,
     ms: now - cancelled.at,
+    took: { llmMs: report?.cancel?.llmMs ?? null, killMs: took?.killMs ?? null, releaseMs: took?.ms ?? null },
   };
 }
 

@@ -10,6 +10,9 @@ import { Waterfall } from './waterfall.js';
 /** An open rollout is looked at again after so many milliseconds. */
 const AGAIN_MS = 2_000;
 
+/** What a part of a cancellation took, if it was measured. */
+const within = (ms) => (ms === null || ms === undefined ? '' : ` (${duration(ms)})`);
+
 /** One rollout: where it is, or its record and its conversation. */
 export class Rollout extends Loaded {
   subject({ id }) {
@@ -120,8 +123,8 @@ function Verdict({ record, service }) {
       cancel &&
       html`<p>
         For the reason <b>${cancel.reason}</b>, in ${cancel.stage}${cancel.turn !== null && `, turn ${cancel.turn}`}. LLM request
-        ${cancel.llmAborted ? ' aborted' : ' none under way'}, ${plural(cancel.processesKilled, 'process')} killed, sandbox
-        ${cancel.sandboxReleased ? ' released' : ' not released'}, after ${duration(cancel.ms)}.
+        ${cancel.llmAborted ? ' aborted' : ' none under way'}${within(cancel.took?.llmMs)}, ${plural(cancel.processesKilled, 'process')} killed${within(cancel.took?.killMs)}, sandbox
+        ${cancel.sandboxReleased ? ' released' : ' not released'}${within(cancel.took?.releaseMs)}, after ${duration(cancel.ms)}.
       </p>`
     }
     ${

@@ -189,9 +189,13 @@ test('an abort ends the run with its tokens and releases the sandbox', async (t)
   await s.abort(placement);
   const report = await running;
   assert.equal(report.ended, 'aborted');
-  const { ms, ...cancel } = report.cancel ?? { ms: -1 };
-  assert.ok(ms !== undefined && ms >= 0);
+  const { ms = -1, llmMs = -1, ...cancel } = report.cancel ?? {};
+  assert.ok(llmMs >= 0 && ms >= llmMs, 'the whole takes no less than the close of the request');
   assert.deepEqual(cancel, { reason: 'stale', llmAborted: true, turn: 0 });
+  assert.ok(
+    report.released?.killMs !== null && (report.released?.killMs ?? -1) > 0,
+    'killing takes a moment',
+  );
   assert.equal(report.tokens, 3, 'tokens received before the abort are kept');
   assert.equal((await s.sandboxes.stats()).sandboxes, 0);
   const result = await s.conclude(ungraded());

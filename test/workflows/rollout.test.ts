@@ -162,7 +162,8 @@ test('cancel during run reaches the host at once and returns a receipt', async (
     await new Promise<void>((resolve) => {
       abort = resolve;
     });
-    return { ...report, ended: 'aborted', cancel: { reason: 'stale', llmAborted: true, turn: 1 } };
+    const cancel = { reason: 'stale', llmAborted: true, turn: 1, llmMs: 3 } as const;
+    return { ...report, ended: 'aborted', cancel, released: { killMs: 20, ms: 9 } };
   };
   service.workers.script.abort = async () => abort();
   await service.client.start(input('cancel-run'));
@@ -179,6 +180,7 @@ test('cancel during run reaches the host at once and returns a receipt', async (
     llmAborted: true,
     processesKilled: 1,
     sandboxReleased: true,
+    took: { llmMs: 3, killMs: 20, releaseMs: 9 },
   });
   await eventsOf('cancel-run');
   assert.deepEqual(service.workers.calls, ['init', 'run', 'abort', 'conclude']);

@@ -92,7 +92,7 @@ export const usual: Script = {
   abort: async () => {},
   pause: async () => {},
   shelve: async () => null,
-  release: async () => ({ processesKilled: 4, problem: null }),
+  release: async () => ({ processesKilled: 4, released: { killMs: 30, ms: 8 }, problem: null }),
   abortMany: async () => ({ rolloutIds: [], unheld: [] }),
 };
 

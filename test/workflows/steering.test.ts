@@ -2,7 +2,13 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Context } from '@temporalio/activity';
 import { ApplicationFailure } from '@temporalio/common';
-import { PAUSE, RESUME, STAGE_STARTED_SIGNAL, STAGE_WAITS_SIGNAL } from '../../contracts/signals.ts';
+import {
+  CANCEL_SIGNAL,
+  PAUSE,
+  RESUME,
+  STAGE_STARTED_SIGNAL,
+  STAGE_WAITS_SIGNAL,
+} from '../../contracts/signals.ts';
 import type { RunInput, RunReport } from '../../contracts/stages.ts';
 import { gate, keepHistory } from './kept.ts';
 import { placement, report, untilCancelled, usual } from './scripted.ts';
@@ -127,6 +133,7 @@ test('cancelled while paused, it leaves no sandbox', async () => {
     [result.cancel?.reason, result.cancel?.stage, result.cancel?.turn, result.cancel?.processesKilled],
     ['superseded', 'paused', 1, 4],
   );
+  assert.deepEqual(result.cancel?.took, { llmMs: null, killMs: 30, releaseMs: 8 });
   assert.deepEqual(service.workers.calls, ['init', 'run', 'pause', 'release', 'conclude']);
   await keepHistory(service.client, 'cancel-paused');
 });
@@ -145,6 +152,30 @@ test('the run deadline counts from the word of the worker, stops the agent, and 
   assert.deepEqual(service.workers.calls, ['init', 'run', 'abort', 'evaluate']);
   assert.equal(entries.length, 1);
   await keepHistory(service.client, 'run-deadline');
+});
+
+test('a signal whose payload nobody can read is refused, whatever its name, and the rollout goes on', async () => {
+  const { begun, end, entries } = scriptEntries();
+  await service.client.start(input('unreadable'));
+  await begun(1);
+  const { workflowService } = service.client.temporal;
+  for (const signalName of [PAUSE, CANCEL_SIGNAL, STAGE_STARTED_SIGNAL, STAGE_WAITS_SIGNAL, 'nothing']) {
+    for (const [encoding, text] of [
+      ['binary/protobuf', '?'],
+      ['json/plain', '{"reason": '],
+    ] as const) {
+      await workflowService.signalWorkflowExecution({
+        namespace: 'default',
+        workflowExecution: { workflowId: 'unreadable' },
+        signalName,
+        input: { payloads: [{ metadata: { encoding: Buffer.from(encoding) }, data: Buffer.from(text) }] },
+      });
+    }
+  }
+  assert.equal((await service.client.status('unreadable')).pauseRequested, false);
+  end();
+  assert.equal((await service.client.result('unreadable')).outcome, 'completed');
+  assert.equal(entries.length, 1);
 });
 
 test('the clock stands while the agent waits for an LLM server, as its worker says', async () => {

@@ -192,7 +192,9 @@ export class SandboxHost {
     const sandbox = this.sandboxes.get(sandboxId);
     if (fence !== undefined) sandbox?.check(fence);
     const processesKilled = sandbox ? await this.remove(sandbox, { event: 'released' }) : 0;
-    return { released: true, processesKilled, ms: performance.now() - started };
+    const { killMs } = sandbox ?? {};
+    const ms = performance.now() - started;
+    return { released: true, processesKilled, ...(killMs === undefined ? {} : { killMs }), ms };
   }
 
   /** What an attempt whose sandbox is gone has recorded here. @throws RolloutError LedgerFailed, StoreCorrupt */

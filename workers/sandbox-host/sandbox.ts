@@ -278,6 +278,9 @@ export class Sandbox {
     });
   }
 
+  /** Milliseconds that the death of its processes took. */
+  killMs: number | undefined;
+
   /** No process of it is left. */
   get isDead(): boolean {
     return this.dead;
@@ -287,9 +290,11 @@ export class Sandbox {
   private die(): Promise<number> {
     const { backend, handle } = this.parts;
     this.death ??= (async () => {
+      const started = performance.now();
       for (const shell of this.shells.values()) shell.retire();
       const count = await backend.destroy(handle);
       this.dead = true;
+      this.killMs = performance.now() - started;
       this.stopPrograms();
       return count;
     })().catch((error: unknown) => {

@@ -6,6 +6,7 @@ from .pool import FailedServer, LlmServer, NewServer, Pool, PoolMember, PoolRepo
 from .problem import FieldProblem, Problem
 from .record import (
     CancelReceipt,
+    CancelTimes,
     Outcome,
     Reward,
     RolloutListing,
@@ -30,6 +31,7 @@ __all__ = [
     "BatchState",
     "CancelReason",
     "CancelReceipt",
+    "CancelTimes",
     "Deadlines",
     "DomainCounts",
     "EndedRollout",

@@ -26,6 +26,16 @@ class StageFailure(Answer):
     attempt: int
 
 
+class CancelTimes(Answer):
+    """Milliseconds, from when its worker or host was told; None for what was not there."""
+
+    #: To the close of the LLM request.
+    llm_ms: float | None
+    #: The death of the sandbox's processes.
+    kill_ms: float | None
+    release_ms: float | None
+
+
 class CancelReceipt(Answer):
     """What a cancellation reached."""
 
@@ -36,6 +46,8 @@ class CancelReceipt(Answer):
     processes_killed: int
     sandbox_released: bool
     ms: float
+    #: What each of it took; None in records of an earlier service.
+    took: CancelTimes | None = None
 
 
 class TrajectoryRef(Answer):
