@@ -44,7 +44,7 @@ export const FULL: RoundSize = {
   paceMs: 600,
   once: false,
   deployed: ['run-', 'init-', 'workflow', 'eval'],
-  patienceMs: 300_000,
+  patienceMs: 900_000,
 };
 
 export const SHORT: RoundSize = {
