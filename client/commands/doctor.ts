@@ -67,11 +67,12 @@ function textOfCgroups(cgroups: CgroupRoot): string {
 function textOf(reports: readonly BackendReport[]): string {
   const kept = (is: boolean): string => (is ? 'kept apart' : 'SHARED');
   const table = tableOf(
-    ['backend', 'works', 'network', 'files', 'processes', 'user'],
-    reports.map(({ backend, configured, works, guarantees: { network, files, processes, user } }) => [
+    ['backend', 'works', 'network', 'files', 'processes', 'user', 'system calls'],
+    reports.map(({ backend, configured, works, guarantees }) => [
       backend + (configured ? ' (configured)' : ''),
       works ? 'yes' : 'NO',
-      ...[network, files, processes, user].map(kept),
+      ...[guarantees.network, guarantees.files, guarantees.processes, guarantees.user].map(kept),
+      guarantees.systemCalls ? 'filtered' : 'ALL',
     ]),
   );
   const notes = reports.flatMap(({ backend, guarantees, notes: lines }) =>

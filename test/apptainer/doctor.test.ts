@@ -26,7 +26,7 @@ test('the doctor tries every backend and says what each guarantees', {
   const { code, text, of } = await doctor({ backend: 'apptainer', apptainer: APPTAINER });
   assert.equal(code, 0);
   assert.deepEqual([of('apptainer').works, of('apptainer').configured], [true, true]);
-  for (const name of ['network', 'files', 'processes', 'user'] as const) {
+  for (const name of ['network', 'files', 'processes', 'user', 'systemCalls'] as const) {
     assert.equal(of('apptainer').guarantees[name], true, name);
     assert.equal(of('process').guarantees[name], false, name);
   }

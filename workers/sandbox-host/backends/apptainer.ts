@@ -21,6 +21,7 @@ import {
   type Namespaced,
   processesIn,
 } from './namespaces.ts';
+import { installFilter } from './seccomp/install.ts';
 import { asUser, SYSTEM_PATH, staged, UNPRIVILEGED_ID } from './staging.ts';
 import { etcFiles } from './system-files.ts';
 import { untilDead } from './wait.ts';
@@ -51,11 +52,14 @@ export class ApptainerBackend implements Backend {
     files: true,
     processes: true,
     user: true,
+    systemCalls: true,
     limits: 'memory, processes and disk of the whole sandbox by watching; the rest per process by rlimits',
   };
   readonly ownerUid = process.geteuid?.() === 0 ? UNPRIVILEGED_ID : null;
   private readonly options: ApptainerOptions;
   private shared: ApptainerShared | undefined;
+  /** What all programs are started by. */
+  private filter = '';
   /** Flags that only one of the two programs has. */
   private flags: string[] = [];
 
@@ -72,6 +76,7 @@ export class ApptainerBackend implements Backend {
     let version: string;
     try {
       this.shared = writeApptainerShared(sharedDir, this.ownerUid);
+      this.filter = await installFilter(sharedDir);
       version = (await promisify(execFile)(program, ['--version'], { env: { PATH: SYSTEM_PATH } })).stdout;
     } catch (error) {
       return { works: false, why: `apptainer (${program}) cannot be used: ${messageOf(error)}` };
@@ -122,6 +127,7 @@ export class ApptainerBackend implements Backend {
     const assignments = late.map(([name, value]) => `${name}=${value}`);
     const inner = late.length === 0 ? program.argv : ['/usr/bin/env', '--', ...assignments, ...program.argv];
     const [file, ...args] = [
+      this.filter,
       ...asUser(this.ownerUid),
       ...enterNamespaces(handle as Sandbox),
       ...dropPrivileges(program),

@@ -9,6 +9,8 @@ export interface Guarantees {
   readonly processes: boolean;
   /** What runs inside has no privilege on the host, and gets none by setuid programs. */
   readonly user: boolean;
+  /** Of what the kernel offers, what runs inside reaches only what ordinary programs need. */
+  readonly systemCalls: boolean;
   readonly limits: string;
 }
 

@@ -21,6 +21,7 @@ import {
   withoutPrivileges,
 } from './namespaces.ts';
 import { refuseImage } from './no-images.ts';
+import { installFilter } from './seccomp/install.ts';
 import { asUser, SYSTEM_PATH, staged, UNPRIVILEGED_ID } from './staging.ts';
 import { AS_THEY_ARE, etcFiles, systemFolders } from './system-files.ts';
 import { userNamespaceAdvice } from './user-namespaces.ts';
@@ -53,12 +54,15 @@ export class BubblewrapBackend implements Backend {
     files: true,
     processes: true,
     user: true,
+    systemCalls: true,
     limits: 'memory, processes and disk of the whole sandbox by watching; the rest per process by rlimits',
   };
   readonly ownerUid = process.geteuid?.() === 0 ? UNPRIVILEGED_ID : null;
   private readonly bwrapPath: string;
   private readonly sharedDir: string;
   private bwrap: BwrapProgram | undefined;
+  /** What all programs are started by. */
+  private filter = '';
 
   /** `sharedDir` holds files that all sandboxes see; it is written by {@link probe}. */
   constructor(bwrapPath: string, sharedDir: string) {
@@ -69,6 +73,7 @@ export class BubblewrapBackend implements Backend {
   async probe(): Promise<Probe> {
     try {
       this.bwrap = prepareBwrap(this.bwrapPath, this.sharedDir, this.ownerUid !== null);
+      this.filter = await installFilter(this.sharedDir);
     } catch (error) {
       return { works: false, why: `bubblewrap (${this.bwrapPath}) cannot be used: ${messageOf(error)}` };
     }
@@ -138,6 +143,7 @@ export class BubblewrapBackend implements Backend {
 
   enter(handle: Handle, program: Program): Entry {
     const argv = [
+      this.filter,
       ...asUser(this.ownerUid),
       ...enterNamespaces(handle as Sandbox),
       ...['/usr/bin/setpriv', ...withoutPrivileges(program), '--'],

@@ -4,7 +4,10 @@ import type { Backend, Creation, Entry, Handle, Probe } from './backend.ts';
 /** For tasks that run nothing: they have a ledger, fences and a watch like all others, and no process. */
 export class NoBackend implements Backend {
   readonly name = 'none';
-  readonly guarantees = { network: true, files: true, processes: true, user: true, limits: 'nothing runs' };
+  readonly guarantees = {
+    ...{ network: true, files: true, processes: true, user: true, systemCalls: true },
+    limits: 'nothing runs',
+  };
   readonly ownerUid = null;
 
   async probe(): Promise<Probe> {

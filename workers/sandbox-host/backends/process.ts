@@ -30,6 +30,7 @@ export class ProcessBackend implements Backend {
     files: false,
     processes: false,
     user: false,
+    systemCalls: false,
     limits: 'rlimits per process',
   };
   readonly ownerUid = null;
