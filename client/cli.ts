@@ -6,6 +6,7 @@ import { type Config, loadConfig } from '../config/load.ts';
 import { loadTools } from '../config/tools.ts';
 import { FAILURES, messageOf, RolloutError } from '../contracts/failures.ts';
 import { CANCEL_REASONS } from '../contracts/signals.ts';
+import { type ArchiveOptions, archiveCommand } from './commands/archive.ts';
 import { cancelBatch, showBatch } from './commands/batch.ts';
 import { type BatchRunOptions, batchRunCommand } from './commands/batch-run.ts';
 import { doctorCommand } from './commands/doctor.ts';
@@ -209,6 +210,13 @@ export async function main(argv: readonly string[]): Promise<number> {
     (config, output, _args, flags) => prepareServerCommand(config, flags.retention as number, output),
   ).option('--retention <days>', 'days that ended rollouts stay in Temporal', count, 7);
   add(
+    'archive',
+    'move ledgers and trajectories of rollouts that ended long ago from the store to archive.to',
+    (config, output, _args, flags) => archiveCommand(config, flags as unknown as ArchiveOptions, output),
+  )
+    .option('--older-than <days>', 'instead of archive.afterDays', days)
+    .option('--dry-run', 'move nothing, say what would be', false);
+  add(
     'codec-server',
     'open encrypted payloads for the Temporal UI and CLI',
     (_config, _output, _args, flags) => runEntry('../gateway/codec-server/main.ts', [], flags),
@@ -250,6 +258,12 @@ export async function main(argv: readonly string[]): Promise<number> {
 function count(text: string): number {
   const value = Number(text);
   if (!Number.isInteger(value) || value < 1) throw new InvalidArgumentError('expected a whole number from 1');
+  return value;
+}
+
+function days(text: string): number {
+  const value = Number(text);
+  if (!(value > 0)) throw new InvalidArgumentError('expected days, more than 0');
   return value;
 }
 

@@ -1,4 +1,5 @@
 import { type FileHandle, open } from 'node:fs/promises';
+import type { Archive } from '../activities/trajectory/archive.ts';
 import { readTrajectory } from '../activities/trajectory/store.ts';
 import { messageOf, RolloutError } from '../contracts/failures.ts';
 import type { TrajectoryRef } from '../contracts/trajectory.ts';
@@ -7,17 +8,19 @@ import type { TrajectoryRef } from '../contracts/trajectory.ts';
 export class TrajectoryFile {
   private readonly file: FileHandle;
   private readonly name: string;
+  private readonly archive: Archive | undefined;
   private last: Promise<void> = Promise.resolve();
 
-  private constructor(name: string, file: FileHandle) {
+  private constructor(name: string, file: FileHandle, archive: Archive | undefined) {
     this.name = name;
+    this.archive = archive;
     this.file = file;
   }
 
-  /** @throws RolloutError InvalidRequest if the file can't be written. */
-  static async create(name: string): Promise<TrajectoryFile> {
+  /** `archive`: where what the store has no longer is read. @throws RolloutError InvalidRequest if the file can't be written. */
+  static async create(name: string, archive?: Archive): Promise<TrajectoryFile> {
     try {
-      return new TrajectoryFile(name, await open(name, 'w'));
+      return new TrajectoryFile(name, await open(name, 'w'), archive);
     } catch (error) {
       throw new RolloutError('InvalidRequest', `--out ${name}: ${messageOf(error)}`, { cause: error });
     }
@@ -26,7 +29,7 @@ export class TrajectoryFile {
   /** @throws RolloutError StoreFailed if the file takes no more. */
   async add(trajectory: TrajectoryRef | null): Promise<void> {
     if (!trajectory) return;
-    const sequences = await readTrajectory(trajectory);
+    const sequences = await readTrajectory(trajectory, this.archive);
     const text = sequences.map((sequence) => `${JSON.stringify(sequence)}\n`).join('');
     // One after the other: results come from many rollouts at once.
     this.last = this.last.then(() => this.file.appendFile(text));

@@ -310,6 +310,33 @@ export const ConfigSchema = z.strictObject({
         ),
     })
     .prefault({}),
+  archive: z
+    .strictObject({
+      to: z
+        .string()
+        .regex(/^(\/|\.|s3:\/\/)/)
+        .optional()
+        .describe(
+          'Where `rollouts archive` moves ledgers and trajectories, and where they are read from then: a folder, or ' +
+            's3://bucket/prefix.',
+        ),
+      afterDays: z
+        .number()
+        .gt(0)
+        .default(30)
+        .describe('Days after which the files of a rollout that has ended are moved there.'),
+      endpoint: z
+        .url({ protocol: /^https?$/ })
+        .optional()
+        .describe('Address of an S3-compatible store; Amazon’s if not set.'),
+      region: z
+        .string()
+        .optional()
+        .describe(
+          'Region of the bucket; not set: as AWS_REGION or the profile say, `us-east-1` with an endpoint.',
+        ),
+    })
+    .prefault({}),
   state: z
     .strictObject({
       folder: z

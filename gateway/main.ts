@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import type { FastifyBaseLogger } from 'fastify';
 import { loadHandlers } from '../activities/handlers/registry.ts';
+import { openArchive } from '../activities/trajectory/archive.ts';
 import { TrajectoryStore } from '../activities/trajectory/store.ts';
 import { RolloutClient } from '../client/rollout-client.ts';
 import { loadConfig } from '../config/load.ts';
@@ -22,7 +23,7 @@ async function main(): Promise<void> {
   const app = await makeApp({
     config,
     client,
-    store: new TrajectoryStore(config.derived.storeFolder),
+    store: new TrajectoryStore(config.derived.storeFolder, openArchive(config.archive)),
     handlers: await loadHandlers(config.workers.handlers, {
       python: () => loadTools().python,
       searchUrl: config.workers.searchUrl,

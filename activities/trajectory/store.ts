@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { readdir, readFile, rm } from 'node:fs/promises';
+import { readdir, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { messageOf, RolloutError } from '../../contracts/failures.ts';
@@ -7,6 +7,7 @@ import type { LedgerRecord } from '../../contracts/ledger.ts';
 import { RolloutResult } from '../../contracts/result.ts';
 import type { Shelf } from '../../contracts/stages.ts';
 import { Trajectory, type TrajectoryRef } from '../../contracts/trajectory.ts';
+import type { Archive } from './archive.ts';
 import { readIfThere, spreadFolder, writeWhole } from './whole-files.ts';
 
 /** Names one attempt of one workflow run. */
@@ -16,18 +17,24 @@ export interface AttemptKey {
   readonly attempt: number;
 }
 
+/** Of each rollout that has ended. */
+export const TERMINAL_FILE = 'terminal.json';
+
 /**
  * Trajectories and terminal records in a folder that all workers share. Every file appears whole or not at
  * all; a terminal record, once there, is never replaced.
  *
  * `<folder>/<2 hex digits>/<rollout id>/terminal.json` and, per workflow run and attempt,
  * `<run id>-<attempt>.ledger.jsonl` and `….trajectory.jsonl`; in a pause also `….<entry>.workspace.tar` with `….json`.
+ * What is no longer there is read from the archive, where there is one.
  */
 export class TrajectoryStore {
   readonly folder: string;
+  readonly archive: Archive | undefined;
 
-  constructor(folder: string) {
+  constructor(folder: string, archive?: Archive) {
     this.folder = folder;
+    this.archive = archive;
   }
 
   /** Keeps the records of one attempt's ledger. @throws RolloutError StoreFailed */
@@ -43,7 +50,7 @@ export class TrajectoryStore {
    */
   async getLedger(key: AttemptKey): Promise<LedgerRecord[] | undefined> {
     const file = this.attemptFile(key, 'ledger.jsonl');
-    const text = await readIfThere(file);
+    const text = (await readIfThere(file)) ?? (await archived(file, this.archive));
     if (text === undefined) return undefined;
     const headEnd = text.indexOf('\n');
     const body = text.slice(headEnd + 1);
@@ -108,7 +115,7 @@ export class TrajectoryStore {
    * @throws RolloutError StoreFailed
    */
   async putTerminal(result: RolloutResult): Promise<RolloutResult> {
-    const file = path.join(this.rolloutFolder(result.rolloutId), 'terminal.json');
+    const file = path.join(this.rolloutFolder(result.rolloutId), TERMINAL_FILE);
     const created = await writeWhole(file, `${JSON.stringify(result, null, 2)}\n`, { exclusive: true });
     await this.dropShelves(result.rolloutId);
     if (created) return result;
@@ -117,7 +124,7 @@ export class TrajectoryStore {
 
   /** The terminal record of a rollout, if it has one. @throws RolloutError StoreFailed, StoreCorrupt */
   async getTerminal(rolloutId: string): Promise<RolloutResult | undefined> {
-    const file = path.join(this.rolloutFolder(rolloutId), 'terminal.json');
+    const file = path.join(this.rolloutFolder(rolloutId), TERMINAL_FILE);
     const text = await readIfThere(file);
     if (text === undefined) return undefined;
     const parsed = RolloutResult.safeParse(JSON.parse(text));
@@ -135,15 +142,15 @@ export class TrajectoryStore {
 }
 
 /**
- * Reads what a reference points at and checks it.
+ * Reads what a reference points at and checks it; from `archive` if the store has it no longer.
  * @throws RolloutError StoreFailed if it cannot be read, StoreCorrupt if it is not what the reference says.
  */
-export async function readTrajectory(ref: TrajectoryRef): Promise<Trajectory[]> {
-  let text: string;
-  try {
-    text = await readFile(fileURLToPath(ref.uri), 'utf8');
-  } catch (error) {
-    throw new RolloutError('StoreFailed', `cannot read ${ref.uri}: ${messageOf(error)}`, { cause: error });
+export async function readTrajectory(ref: TrajectoryRef, archive?: Archive): Promise<Trajectory[]> {
+  const file = fileURLToPath(ref.uri);
+  const text = (await readIfThere(file)) ?? (await archived(file, archive));
+  if (text === undefined) {
+    const place = archive ? ` or in ${archive.place}` : '';
+    throw new RolloutError('StoreFailed', `cannot read ${ref.uri}: no such file there${place}`);
   }
   const digest = createHash('sha256').update(text).digest('hex');
   if (digest !== ref.sha256) throw new RolloutError('StoreCorrupt', `${ref.uri} does not match its checksum`);
@@ -151,4 +158,10 @@ export async function readTrajectory(ref: TrajectoryRef): Promise<Trajectory[]> 
     .split('\n')
     .filter((line) => line !== '')
     .map((line) => Trajectory.parse(JSON.parse(line)));
+}
+
+/** A file of any store, which a reference may name where it was when it was written: its last folders are its name. */
+async function archived(file: string, archive: Archive | undefined): Promise<string | undefined> {
+  const name = file.split(path.sep).slice(-3).join('/');
+  return (await archive?.get(name))?.toString('utf8');
 }

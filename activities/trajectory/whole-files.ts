@@ -25,7 +25,7 @@ export async function readIfThere(file: string): Promise<string | undefined> {
  */
 export async function writeWhole(
   file: string,
-  text: string,
+  content: string | Uint8Array,
   options: { exclusive?: boolean } = {},
 ): Promise<boolean> {
   const draft = `${file}.${randomUUID()}.draft`;
@@ -33,7 +33,7 @@ export async function writeWhole(
     await mkdir(path.dirname(file), { recursive: true });
     const handle = await open(draft, 'wx', 0o600);
     try {
-      await handle.writeFile(text);
+      await handle.writeFile(content);
       await handle.sync();
     } finally {
       await handle.close();

@@ -1,4 +1,5 @@
 import { type HandlerRegistry, loadHandlers } from '../../activities/handlers/registry.ts';
+import { openArchive } from '../../activities/trajectory/archive.ts';
 import { TrajectoryStore } from '../../activities/trajectory/store.ts';
 import type { Config } from '../../config/load.ts';
 import { loadTools } from '../../config/tools.ts';
@@ -104,8 +105,8 @@ async function follow(
   { out: name }: BatchRunOptions,
   output: Output,
 ): Promise<void> {
-  const store = new TrajectoryStore(config.derived.storeFolder);
-  const out = name === undefined ? undefined : await TrajectoryFile.create(name);
+  const store = new TrajectoryStore(config.derived.storeFolder, openArchive(config.archive));
+  const out = name === undefined ? undefined : await TrajectoryFile.create(name, store.archive);
   try {
     let count = 0;
     for await (const group of groups.batchGroups(batchId, 0, new AbortController().signal)) {

@@ -1,3 +1,4 @@
+import { openArchive } from '../../activities/trajectory/archive.ts';
 import { readTrajectory, TrajectoryStore } from '../../activities/trajectory/store.ts';
 import type { Config } from '../../config/load.ts';
 import { valueAt, valueNames } from '../../config/names.ts';
@@ -11,10 +12,10 @@ import { RolloutClient } from '../rollout-client.ts';
 
 /** `rollouts show`: the terminal record and the conversation, or where an open rollout is. */
 export async function showCommand(config: Config, rolloutId: string, output: Output): Promise<number> {
-  const store = new TrajectoryStore(config.derived.storeFolder);
+  const store = new TrajectoryStore(config.derived.storeFolder, openArchive(config.archive));
   const record = await store.getTerminal(rolloutId);
   if (!record) return showOpen(config, rolloutId, output);
-  const trajectory = record.trajectory ? await readTrajectory(record.trajectory) : [];
+  const trajectory = record.trajectory ? await readTrajectory(record.trajectory, store.archive) : [];
   output.result({ record, trajectory }, () => textOf(record, trajectory));
   return 0;
 }

@@ -4,6 +4,7 @@ import { createInterface } from 'node:readline';
 import type { LlmDialect } from '../../activities/llm/dialect.ts';
 import { makeDialect } from '../../activities/llm/dialects.ts';
 import { type Model, openModel } from '../../activities/llm/model.ts';
+import { openArchive } from '../../activities/trajectory/archive.ts';
 import { ledgerProblems, proveLine, runsToScore } from '../../activities/trajectory/prove.ts';
 import { TrajectoryStore } from '../../activities/trajectory/store.ts';
 import type { Config } from '../../config/load.ts';
@@ -52,7 +53,7 @@ export async function verifyCommand(
   await access(file).catch((error: unknown) => {
     throw new RolloutError('InvalidRequest', `trajectory file: ${messageOf(error)}`, { cause: error });
   });
-  const store = new TrajectoryStore(config.derived.storeFolder);
+  const store = new TrajectoryStore(config.derived.storeFolder, openArchive(config.archive));
   const rescorer = options.rescore ? await Rescorer.open(config.llm.servers) : undefined;
   const problems: Problem[] = [];
   const seen = new Set<string>();

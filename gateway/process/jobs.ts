@@ -154,7 +154,9 @@ export class ProcessJobs {
   async #partsOf(instance: AnswerParts['instance'], task: Task, record: RolloutResult): Promise<AnswerParts> {
     const tools = this.#gateway.toolsOf(task);
     try {
-      const sequences = record.trajectory ? await readTrajectory(record.trajectory) : [];
+      const sequences = record.trajectory
+        ? await readTrajectory(record.trajectory, this.#gateway.store.archive)
+        : [];
       const outcome = await this.#gateway.outcomeOf(record);
       return { instance, record, sequence: sequences.at(-1), outcome, tools };
     } catch (error) {

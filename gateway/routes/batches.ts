@@ -204,7 +204,9 @@ async function withTrajectories(gateway: Gateway, group: GroupResult): Promise<o
       if (sample.reward !== null && !record?.trajectory) {
         throw new RolloutError('StoreCorrupt', `${sample.rolloutId} has a reward and no trajectory`);
       }
-      return { ...sample, trajectories: record?.trajectory ? await readTrajectory(record.trajectory) : [] };
+      const { archive } = gateway.store;
+      const trajectories = record?.trajectory ? await readTrajectory(record.trajectory, archive) : [];
+      return { ...sample, trajectories };
     }),
   );
   return { ...group, samples };

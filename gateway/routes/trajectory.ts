@@ -22,7 +22,7 @@ export const trajectoryRoutes: Routes = (app, gateway) => {
       if (!record) throw new HttpProblem(409, `rollout ${rolloutId} has not ended`);
       const { trajectory } = record;
       if (!trajectory) throw new HttpProblem(404, `rollout ${rolloutId} ended before its first token`);
-      const sequences = await readTrajectory(trajectory); // checked against its digest
+      const sequences = await readTrajectory(trajectory, gateway.store.archive); // checked against its digest
       const asJson = /\bapplication\/json\b/.test(String(request.headers.accept));
       reply.header('ETag', `"${trajectory.sha256}"`);
       const body = asJson

@@ -36,11 +36,11 @@ fi
 if command -v systemd-analyze >/dev/null; then
   units=$(mktemp -d)
   trap 'rm -rf "$units"' EXIT
-  for file in systemd/*.service; do
+  for file in systemd/*.{service,timer}; do
     # The programs as they lie here, so that they are found.
     sed "s#/usr/bin/node#$(command -v node)#; s#/opt/rollouts#$root#" "$file" >"$units/$(basename "${file/@/@run}")"
   done
-  systemd-analyze verify --man=no "$units"/*.service
+  systemd-analyze verify --man=no "$units"/*.{service,timer}
   systemd-analyze security --offline=yes --threshold=60 --no-pager "$units"/*.service | grep 'Overall exposure'
 else
   echo 'LEFT OUT: systemd units, since systemd-analyze is not here'
