@@ -1,75 +1,106 @@
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { createServer } from 'node:http';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { Cluster, FIRST_METRICS_PORT } from '../chaos/cluster.ts';
+import { Cluster, type ClusterOptions } from '../chaos/cluster.ts';
 import { PolicyServer } from '../chaos/policy-server.ts';
-import { PROJECT_ROOT } from '../config/tools.ts';
+import { choosePort } from '../temporal-config/ports.ts';
 import type { BenchOptions, BenchResult } from './main.ts';
 import { cpuMs, percentile, rounded } from './measure.ts';
+import { withFolder } from './pipeline/folder.ts';
 
-/** Rounds with each, in turns, and rollouts open at once in one; more rounds by --n. */
+/** Rounds that are measured, one of each kind in turns, and rollouts open at once in one; other rounds by --n. */
 const ROUNDS = 6;
 const OPEN = 48;
+/** Rounds before: what has just been started takes more of a processor. */
+const WARM_UP = 2;
+/** Milliseconds after which no further round is begun. */
+const LAST_ROUND_AFTER_MS = 240_000;
+/** As monitoring/prometheus.yml scrapes. */
+const SCRAPE_MS = 15_000;
+const FIRST_METRICS_PORT = 29_464;
+
+/** What is switched on: nothing, not even logs; metrics (scraped) and logs, as by default; traces of all as well. */
+const KINDS = ['off', 'on', 'traced'] as const;
+type Kind = (typeof KINDS)[number];
+
+interface Round {
+  readonly perSecond: number;
+  readonly cpu: number;
+}
 
 /**
- * What metrics cost: two clusters side by side, one with metrics in every process, which are scraped after each round;
- * rollouts whose stages do nothing, in turns on one and the other. Processor time is compared as well as throughput,
- * since that is there to see on a machine that has other things to do.
+ * What logs, metrics and traces cost: three clusters side by side and rollouts whose stages do nothing, in turns on each.
+ * Each round is compared with that of the cluster without any, so that what else the machine does meanwhile falls upon
+ * both; processor time of our processes as well as throughput, since that is there to see on a busy machine.
  */
-export async function benchInstrumentation({ n, say }: BenchOptions): Promise<BenchResult> {
-  const rounds = n ?? ROUNDS;
-  mkdirSync(path.join(PROJECT_ROOT, '.rollouts'), { recursive: true });
-  const root = mkdtempSync(path.join(PROJECT_ROOT, '.rollouts', 'i-'));
-  const llm = await PolicyServer.start();
-  const started: Cluster[] = [];
-  const figures = {
-    off: { per_s: [] as number[], cpu_ms: [] as number[] },
-    on: { per_s: [] as number[], cpu_ms: [] as number[] },
-  };
-  try {
-    const start = async (metrics: boolean) => {
-      const cluster = await Cluster.start({
-        ...{ root: path.join(root, metrics ? 'n' : 'f'), hosts: ['a'], capacity: OPEN, llmUrl: llm.url },
-        ...{ silentLlmSeconds: 60, runWorkers: 1, metrics },
-        handlers: [fileURLToPath(new URL('./waiting.ts', import.meta.url))],
-      });
-      started.push(cluster);
-      return cluster;
-    };
-    const clusters = { off: await start(false), on: await start(true) };
-    for (const cluster of started) await round(cluster, 'warm');
-    for (let index = 0; index < rounds; index++) {
-      // The one that comes second finds a warmer machine.
-      for (const kind of index % 2 === 0 ? (['off', 'on'] as const) : (['on', 'off'] as const)) {
-        const { perSecond, cpu } = await round(clusters[kind], `${kind}-${index}`);
-        figures[kind].per_s.push(perSecond);
-        figures[kind].cpu_ms.push(cpu);
+export function benchInstrumentation({ n, say }: BenchOptions): Promise<BenchResult> {
+  return withFolder('i-', async (root) => {
+    const llm = await PolicyServer.start();
+    const collector = createServer((request, response) => {
+      request.resume().once('end', () => response.end('{}'));
+    });
+    const tracesPort = await choosePort('traces', 29_318, false);
+    collector.listen(tracesPort, '127.0.0.1');
+    const traces = { endpoint: `http://127.0.0.1:${tracesPort}/v1/traces` };
+    const clusters = new Map<Kind, Cluster>();
+    const rounds: Record<Kind, Round>[] = [];
+    const scraping = setInterval(() => void scrape(clusters), SCRAPE_MS);
+    try {
+      for (const [index, kind] of KINDS.entries()) {
+        const options: ClusterOptions = {
+          ...{ root: path.join(root, kind), hosts: ['a'], capacity: OPEN, llmUrl: llm.url },
+          ...{ silentLlmSeconds: 60, runWorkers: 1 },
+          handlers: [fileURLToPath(new URL('./waiting.ts', import.meta.url))],
+          ...(kind === 'off'
+            ? { settings: { log: { level: 'silent', levels: {} } } }
+            : { firstMetricsPort: FIRST_METRICS_PORT + 20 * index }),
+          ...(kind === 'traced' ? { settings: { traces } } : {}),
+        };
+        clusters.set(kind, await Cluster.start(options));
       }
-      say(`round ${index + 1}: ${JSON.stringify(figures)}`);
+      const of = (kind: Kind, name: string) => round(clusters.get(kind) as Cluster, `${kind}-${name}`);
+      for (let index = 0; index < WARM_UP; index++) for (const kind of KINDS) await of(kind, `warm-${index}`);
+      const began = performance.now();
+      for (let index = 0; index < (n ?? ROUNDS); index++) {
+        if (performance.now() - began > LAST_ROUND_AFTER_MS) break;
+        // Another one begins each time.
+        const order = KINDS.map((_, at) => KINDS[(at + index) % KINDS.length] as Kind);
+        const entries: [Kind, Round][] = [];
+        for (const kind of order) entries.push([kind, await of(kind, String(index))]);
+        rounds.push(Object.fromEntries(entries) as Record<Kind, Round>);
+        say(`round ${index + 1}: ${JSON.stringify(rounds.at(-1))}`);
+      }
+    } finally {
+      clearInterval(scraping);
+      for (const cluster of clusters.values()) await cluster.stop();
+      await llm.close();
+      collector.closeAllConnections();
+      collector.close();
     }
-  } finally {
-    for (const cluster of started) await cluster.stop();
-    await llm.close();
-    rmSync(root, { recursive: true, force: true });
-  }
-  const median = (values: readonly number[]) => rounded(percentile(values, 50));
-  const [off, on] = [figures.off, figures.on].map(({ per_s, cpu_ms }) => ({
-    rollouts_per_s: median(per_s),
-    workers_cpu_ms_per_rollout: median(cpu_ms),
-  }));
-  if (!off || !on) throw new Error('nothing was measured');
+    return resultOf(rounds);
+  });
+}
+
+function resultOf(rounds: readonly Record<Kind, Round>[]): BenchResult {
+  const median = (of: (round: Record<Kind, Round>) => number) => rounded(percentile(rounds.map(of), 50));
+  const figures = (kind: Kind) => ({
+    rollouts_per_s: median((round) => round[kind].perSecond),
+    workers_cpu_ms_per_rollout: median((round) => round[kind].cpu),
+  });
   return {
-    ...{ bench: 'instrumentation', n: rounds * OPEN, ...on },
-    peers: { off },
+    ...{ bench: 'instrumentation', n: rounds.length * OPEN, rounds: rounds.length, ...figures('on') },
+    peers: { off: figures('off'), traced: figures('traced') },
     ratios: {
-      off_per_s: rounded(on.rollouts_per_s / off.rollouts_per_s),
-      off_cpu: rounded(off.workers_cpu_ms_per_rollout / on.workers_cpu_ms_per_rollout),
+      off_per_s: median(({ off, on }) => on.perSecond / off.perSecond),
+      off_cpu: median(({ off, on }) => off.cpu / on.cpu),
+      traced_off_per_s: median(({ off, traced }) => traced.perSecond / off.perSecond),
+      traced_off_cpu: median(({ off, traced }) => off.cpu / traced.cpu),
     },
   };
 }
 
-async function round(cluster: Cluster, name: string): Promise<{ perSecond: number; cpu: number }> {
-  const ours = [...cluster.members.values()].filter((member) => member.name !== 'temporal');
+async function round({ members, client }: Cluster, name: string): Promise<Round> {
+  const ours = [...members.values()].filter((member) => member.name !== 'temporal');
   const pids = ours.map(({ pid }) => pid as number);
   const before = cpuMs(pids);
   const began = performance.now();
@@ -77,16 +108,21 @@ async function round(cluster: Cluster, name: string): Promise<{ perSecond: numbe
     Array.from({ length: OPEN }, async (_, index) => {
       const rolloutId = `${name}-${index}`;
       const data = { name: rolloutId, kind: 'usual', turns: 3, sandbox: false };
-      await cluster.client.start({ rolloutId, task: { handler: 'waiting', id: rolloutId, data } });
-      return cluster.client.result(rolloutId);
+      await client.start({ rolloutId, task: { handler: 'waiting', id: rolloutId, data } });
+      return client.result(rolloutId);
     }),
   );
   const seconds = (performance.now() - began) / 1000;
-  if (name.startsWith('on')) await Promise.all(ours.map((_, index) => scrape(FIRST_METRICS_PORT + index)));
   return { perSecond: rounded(OPEN / seconds), cpu: rounded((cpuMs(pids) - before) / OPEN) };
 }
 
-async function scrape(port: number): Promise<void> {
-  const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
-  if (!text.includes('rollouts_')) throw new Error(`port ${port} serves no metrics`);
+async function scrape(clusters: ReadonlyMap<Kind, Cluster>): Promise<void> {
+  for (const [index, kind] of KINDS.entries()) {
+    const processes = (clusters.get(kind)?.members.size ?? 1) - 1;
+    for (let at = 0; kind !== 'off' && at < processes; at++) {
+      const port = FIRST_METRICS_PORT + 20 * index + at;
+      const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+      if (!text.includes('rollouts_')) throw new Error(`port ${port} serves no metrics`);
+    }
+  }
 }

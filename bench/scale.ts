@@ -15,6 +15,12 @@ const NEWCOMERS = 10;
 const CALLERS = 64;
 /** Rollouts that go through before anything is measured. */
 const WARM_UP = 32;
+/** Milliseconds in which rollouts are begun, and those in which the last of them may get to the model: then it is measured what is open. */
+const BEGIN_MS = 180_000;
+const SETTLE_MS = 30_000;
+/** Milliseconds that the newcomers may take in all, and the end of all. */
+const NEWCOMERS_MS = 30_000;
+const CANCEL_MS = 90_000;
 
 /**
  * Rollouts that all wait for the model, without sandboxes: what they take in memory, how long a new one takes to its first
@@ -34,27 +40,31 @@ export async function benchScale({ n, say }: BenchOptions): Promise<BenchResult>
 }
 
 interface Scale {
+  /** As many as there were at the model in time. */
   readonly open: number;
+  readonly asked: number;
   readonly rss_mb_per_1000_open: number;
   /** Of that, by kind of process. */
   readonly by_process_mb: Readonly<Record<string, number>>;
   /** From the first call to the last request at the LLM server. */
   readonly rollouts_per_s: number;
-  readonly newcomer_p50_ms: number;
-  readonly newcomer_max_ms: number;
+  /** Null: one did not get there in time. */
+  readonly newcomer_p50_ms: number | null;
+  readonly newcomer_max_ms: number | null;
   readonly cancel_call_ms: number;
-  /** Until the LLM server had no request left, and until no rollout was open. */
-  readonly cancel_llm_ms: number;
-  readonly cancel_all_ms: number;
+  /** Until the LLM server had no request left, and until no rollout was open; null: not in time. */
+  readonly cancel_llm_ms: number | null;
+  readonly cancel_all_ms: number | null;
+  readonly left_open: number;
 }
 
-async function scaleOf(open: number, root: string, say: BenchOptions['say']): Promise<Scale> {
+async function scaleOf(asked: number, root: string, say: BenchOptions['say']): Promise<Scale> {
   const llm = await PolicyServer.start();
   const cluster = await Cluster.start({
     ...{
       root,
       hosts: ['a'],
-      capacity: open + NEWCOMERS,
+      capacity: asked + NEWCOMERS,
       llmUrl: llm.url,
       silentLlmSeconds: 3600,
       runWorkers: 1,
@@ -79,47 +89,58 @@ async function scaleOf(open: number, root: string, say: BenchOptions['say']): Pr
     llm.pace = { tokens: 1, ms: 3_600_000 };
     llm.served.length = 0;
     const started = performance.now();
-    const numbers = Array.from({ length: open }, (_, at) => at).values();
+    const since = (from: number) => performance.now() - from;
+    const numbers = Array.from({ length: asked }, (_, at) => at).values();
+    let begun = 0;
     await Promise.all(
       Array.from({ length: CALLERS }, async () => {
-        for (const at of numbers) await begin(`open-${at}`, 'all');
+        for (const at of numbers) {
+          if (since(started) > BEGIN_MS) break;
+          await begin(`open-${at}`, 'all');
+          begun++;
+        }
       }),
     );
-    await until(() => llm.served.length === open);
-    const seconds = (performance.now() - started) / 1000;
-    say(`${open} open after ${Math.round(seconds)} s`);
+    await until(() => llm.served.length >= begun, SETTLE_MS);
+    const last = Math.max(...llm.served.map(({ at }) => at));
+    const seconds = (performance.timeOrigin + started - last) / -1000;
+    say(`${llm.served.length} of ${asked} open after ${Math.round(seconds)} s`);
     await delay(10_000); // what was put off while they began is done by then
+    const open = llm.served.length;
     const after = memoryOf(cluster);
     const grown = Object.fromEntries(
       Object.entries(after).map(([kind, mb]) => [kind, mb - (before[kind] as number)]),
     );
 
     const newcomers: number[] = [];
-    for (let at = 0; at < NEWCOMERS; at++) {
+    const firstAsked = performance.now();
+    for (let at = 0; at < NEWCOMERS && since(firstAsked) < NEWCOMERS_MS; at++) {
       const asked = performance.now();
-      await begin(`new-${at}`, 'all');
-      await until(() => llm.served.length === open + at + 1);
-      newcomers.push(performance.now() - asked);
+      const name = `new-${at}`;
+      await begin(name, 'all');
+      if (await until(() => llm.served.some(({ task }) => task === name), NEWCOMERS_MS))
+        newcomers.push(since(asked));
     }
 
     const cancelled = performance.now();
-    const since = () => Math.round(performance.now() - cancelled);
+    const timeOf = (inTime: boolean) => (inTime ? Math.round(since(cancelled)) : null);
     await client.cancelMany({ batchId: 'all' }, 'stale');
-    const cancel_call_ms = since();
-    await until(() => running() === 0);
-    const cancel_llm_ms = since();
+    const cancel_call_ms = Math.round(since(cancelled));
+    const cancel_llm_ms = timeOf(await until(() => running() === 0, CANCEL_MS));
     const query = `BatchId = 'all' AND WorkflowType = 'rollout' AND ExecutionStatus = 'Running'`;
-    await until(async () => (await client.temporal.workflow.count(query)).count === 0, 500);
+    const leftOpen = async () => (await client.temporal.workflow.count(query)).count;
+    const left = CANCEL_MS - since(cancelled);
+    const cancel_all_ms = timeOf(await until(async () => (await leftOpen()) === 0, left, 500));
+    const complete = newcomers.length === NEWCOMERS;
     return {
-      open,
+      ...{ open, asked },
       rss_mb_per_1000_open: rounded((1000 * sum(Object.values(grown))) / open),
       by_process_mb: grown,
       rollouts_per_s: rounded(open / seconds),
-      newcomer_p50_ms: percentile(newcomers, 50),
-      newcomer_max_ms: rounded(Math.max(...newcomers)),
-      cancel_call_ms,
-      cancel_llm_ms,
-      cancel_all_ms: since(),
+      newcomer_p50_ms: complete ? percentile(newcomers, 50) : null,
+      newcomer_max_ms: complete ? rounded(Math.max(...newcomers)) : null,
+      ...{ cancel_call_ms, cancel_llm_ms, cancel_all_ms },
+      left_open: await leftOpen(),
     };
   } finally {
     await cluster.stop();
@@ -136,6 +157,16 @@ function memoryOf({ members }: Cluster): Record<string, number> {
 
 const sum = (values: readonly number[]) => values.reduce((total, each) => total + each, 0);
 
-async function until(condition: () => boolean | Promise<boolean>, everyMs = 20): Promise<void> {
-  while (!(await condition())) await delay(everyMs);
+/** @returns false if it does not hold in time */
+async function until(
+  condition: () => boolean | Promise<boolean>,
+  withinMs: number,
+  everyMs = 20,
+): Promise<boolean> {
+  const giveUpAt = performance.now() + withinMs;
+  while (!(await condition())) {
+    if (performance.now() > giveUpAt) return false;
+    await delay(everyMs);
+  }
+  return true;
 }

@@ -39,14 +39,14 @@ export interface ClusterOptions {
   readonly graderCapacity?: number;
   /** Where the LLM server is no llama.cpp. */
   readonly llm?: Partial<LlmServer>;
-  /** Each process serves its metrics, and counts for them. */
-  readonly metrics?: boolean;
+  /** Each process counts and serves its metrics, from this port on. */
+  readonly firstMetricsPort?: number;
+  /** Settings of other things. */
+  readonly settings?: Partial<Pick<ConfigValues, 'log' | 'traces'>>;
 }
 
 /** First port that is tried for the Temporal server: far from the stack's own. */
 const FIRST_PORT = 27_233;
-/** Of the processes, one after the other. */
-export const FIRST_METRICS_PORT = 29_464;
 /** Seconds after which an LLM server that says nothing is left. */
 const SILENT_LLM_SECONDS = 2;
 const OWN_HANDLER = fileURLToPath(new URL('./handler.ts', import.meta.url));
@@ -105,9 +105,9 @@ export class Cluster {
         broken.then((news) => Promise.reject(new Error(news))),
       ]);
     await up([add('temporal', () => startTemporal(processes, root, ports, options.production))]);
-    let metricsPort = FIRST_METRICS_PORT;
+    let metricsPort = options.firstMetricsPort;
     const node = (name: string, host: string, file: string, args: readonly string[]) => {
-      const port = options.metrics ? `${metricsPort++}` : undefined;
+      const port = metricsPort === undefined ? undefined : String(metricsPort++);
       return add(name, () => startNode(processes, name, file, args, fileOf.get(host) as string, port));
     };
     const worker = (name: string, host: string, role: Role) => node(name, host, 'workers/main.ts', [role]);
@@ -169,6 +169,7 @@ function writeConfiguration(options: ClusterOptions, host: string, address: stri
   mkdirSync(stateFolder(root, host), { recursive: true });
   const file = path.join(root, `${host}.toml`);
   const values = {
+    ...options.settings,
     temporal: { address },
     llm: {
       firstByteSeconds: silentLlmSeconds,
