@@ -163,7 +163,7 @@ export const COMMANDS: Readonly<Record<string, RunBy>> = {
     prints: '2026-11',
   },
   'OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 npm start': {
-    file: 'test/tracing/one-trace.ts',
+    file: 'test/tracing/endpoint.test.ts',
     has: 'OTEL_EXPORTER_OTLP_ENDPOINT',
   },
 
