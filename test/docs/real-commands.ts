@@ -80,7 +80,6 @@ after(async () => {
 const steps = Object.entries(COMMANDS)
   .filter((entry): entry is [string, Step] => 'step' in entry[1])
   .sort(([, a], [, b]) => a.step - b.step);
-const failed = false;
 for (const [command, step] of steps) {
   test(command, async () => {
     await (BEFORE[step.step]?.() ?? Promise.resolve());
