@@ -45,6 +45,10 @@ export async function sampleTurn(request: TurnRequest): Promise<LedgerSampled | 
     if (generated.finish === 'abort') return undefined;
     throw new RolloutError('LlmInvalidAnswer', `${generated.server} returned no token`);
   }
+  if (generated.ids.length > maxTokens) {
+    const what = `${generated.server} returned ${generated.ids.length} tokens where ${maxTokens} were asked for`;
+    throw new RolloutError('LlmInvalidAnswer', what);
+  }
   const text = await policy.text([...begun, ...generated.ids]);
   // Broken off at its very last token, it has been cut by its length.
   const cut = generated.finish === 'abort' && generated.ids.length >= maxTokens;

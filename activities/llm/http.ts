@@ -1,6 +1,7 @@
 import { setMaxListeners } from 'node:events';
 import { Agent, type Dispatcher, request } from 'undici';
 import { messageOf, RolloutError } from '../../contracts/failures.ts';
+import { ErrorEvent } from './wire.ts';
 
 /** Bounds on a server's silence, in milliseconds: a hung server is left after one of them. */
 export interface HttpTimeouts {
@@ -12,6 +13,7 @@ export interface HttpTimeouts {
 }
 
 const IDLE_CONNECTION_MS = 1_000;
+const STREAM = 'text/event-stream';
 /** What it is called when the other side closes a connection. */
 const CLOSED = ['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE'];
 /** How long a server may take to end its answer after the last event of interest. */
@@ -51,7 +53,10 @@ export class LlmHttp {
 
   /** The parsed JSON of an answer. Without a `body` the request is a GET. */
   async json(path: string, body: unknown, signal: AbortSignal): Promise<unknown> {
-    return parseJson(`${this.url}${path}`, await this.text(path, body, signal));
+    const where = `${this.url}${path}`;
+    const answer = parseJson(where, await this.text(path, body, signal));
+    refuseError(where, answer);
+    return answer;
   }
 
   /** The text of an answer. Without a `body` the request is a GET. */
@@ -80,9 +85,11 @@ export class LlmHttp {
   /**
    * The `data:` events of a server-sent event stream, parsed. Ends when the server ends the stream; leaving
    * the loop or aborting the signal closes the connection, which is how the server learns of it.
+   * @throws RolloutError LlmInvalidAnswer, with the server's words, for an answer that is no such stream
    */
   async *events(path: string, body: unknown, signal: AbortSignal): AsyncGenerator<unknown> {
     signal.throwIfAborted();
+    const where = `${this.url}${path}`;
     const idle = new AbortController();
     const abort = () => idle.abort(signal.reason);
     shared(signal).addEventListener('abort', abort, { once: true });
@@ -90,17 +97,21 @@ export class LlmHttp {
     const { firstByteMs, idleMs } = this.#timeouts;
     let rest: Dispatcher.ResponseData['body'] | undefined;
     const leaveAfter = (ms: number) => {
-      const what = `${this.url}${path} sent no token for ${ms} ms`;
+      const what = `${where} sent no token for ${ms} ms`;
       clearTimeout(timer);
       timer = setTimeout(() => idle.abort(new RolloutError('LlmUnreachable', what)), ms);
     };
     try {
       const response = await this.#send(path, body, idle.signal, 0);
-      if (response.statusCode !== 200) {
+      const type = String(response.headers['content-type'] ?? STREAM);
+      if (response.statusCode !== 200 || !type.startsWith(STREAM)) {
         leaveAfter(idleMs);
         const text = await response.body.text();
-        refuseStatus(`${this.url}${path}`, response.statusCode, text);
-        throw new RolloutError('LlmInvalidAnswer', `${this.url}${path} answered ${response.statusCode}`);
+        refuseStatus(where, response.statusCode, text);
+        // Errors may come with status 200, from proxies above all.
+        if (type.includes('json')) refuseError(where, parseJson(where, text));
+        const what = `${where} answered ${type} in place of a stream: ${wordsOf(text)}`;
+        throw new RolloutError('LlmInvalidAnswer', what);
       }
       // Some servers begin their answer at once and let the request wait its turn then.
       leaveAfter(firstByteMs);
@@ -108,14 +119,14 @@ export class LlmHttp {
       rest = response.body;
       for await (const line of lines(rest.iterator({ destroyOnReturn: false }))) {
         if (!line.startsWith('data:')) {
-          if (line.startsWith('error:')) yield { error: parseJson(`${this.url}${path}`, line.slice(6)) };
+          if (line.startsWith('error:')) yield { error: parseJson(where, line.slice(6)) };
           continue;
         }
         if (begun) timer?.refresh();
         else leaveAfter(idleMs);
         begun = true;
         const data = line.slice(5).trim();
-        if (data !== '[DONE]') yield parseJson(`${this.url}${path}`, data);
+        if (data !== '[DONE]') yield parseJson(where, data);
       }
     } catch (error) {
       signal.throwIfAborted();
@@ -170,6 +181,12 @@ export class LlmHttp {
 function refuseStatus(where: string, status: number, text: string): void {
   if (status === 200) return;
   refuse(where, status, wordsOf(text));
+}
+
+/** Throws for an answer that is an error whatever its status says, with the server's words. */
+function refuseError(where: string, answer: unknown): void {
+  const failed = ErrorEvent.safeParse(answer).data;
+  if (failed) refuse(where, failed.error.code, failed.error.message);
 }
 
 /** An answer that is a refusal, with its HTTP status. */

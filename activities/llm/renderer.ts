@@ -1,3 +1,4 @@
+import { toUSVString } from 'node:util';
 import { RolloutError } from '../../contracts/failures.ts';
 import type { ToolSpec } from '../../contracts/tools.ts';
 import type { ChatMessage } from '../../contracts/trajectory.ts';
@@ -131,7 +132,9 @@ export class ChatRenderer {
   }
 
   #told(messages: readonly ChatMessage[]): readonly ChatMessage[] {
-    return this.#toolsAsUser ? asUser(messages) : messages;
+    // Half a surrogate pair, which JSON may hold, is no text: some servers refuse it.
+    const told = messages.map(({ role, content }) => ({ role, content: toUSVString(content) }));
+    return this.#toolsAsUser ? asUser(told) : told;
   }
 }
 

@@ -1,7 +1,8 @@
 import { z } from 'zod';
 import { RolloutError } from '../../contracts/failures.ts';
 
-export const TokenId = z.int().min(0);
+/** No vocabulary is larger; tokenizers would take a larger number for another token. */
+export const TokenId = z.int().min(0).max(0x7fff_ffff);
 
 /** What a server sends when something goes wrong in the middle of a stream: an object, or words. */
 export const ErrorEvent = z.object({

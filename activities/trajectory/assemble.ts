@@ -99,7 +99,8 @@ function toolCallCounts(records: readonly LedgerRecord[]): Record<ToolCallStatus
   return Object.fromEntries(counts);
 }
 
-function turnsOf(records: readonly LedgerRecord[]): Turn[] {
+/** The turns of one sequence, as a trajectory tells of them. */
+export function turnsOf(records: readonly LedgerRecord[]): Turn[] {
   const turns: Turn[] = [];
   let position = 0;
   for (const [index, sampled] of records.entries()) {

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { messageOf } from '../../contracts/failures.ts';
 import type { LedgerRecord } from '../../contracts/ledger.ts';
 import { Trajectory } from '../../contracts/trajectory.ts';
-import { checksumOf, truncationOf } from './assemble.ts';
+import { checksumOf, messagesOf, truncationOf, turnsOf } from './assemble.ts';
 import { sequencesOf } from './sequences.ts';
 import { TokenSequence } from './tokens.ts';
 
@@ -88,28 +88,33 @@ function turnProblems({ turns, output_ids, loss_mask, policy_versions }: Traject
 }
 
 /**
- * What differs between a trajectory and the ledger that its tokens were recorded in, turn by turn, as they came.
+ * What differs between a trajectory and the ledger that its tokens and turns were recorded in, as they came.
  * Each record of a ledger says how long its prompt was, which must be all that was recorded before it.
  */
 export function ledgerProblems(trajectory: Trajectory, records: readonly LedgerRecord[]): string[] {
   const all = sequencesOf(records);
   const { sequence_index: index, sequence_count: count } = trajectory;
   if (count !== all.length) return [`calls itself one of ${count} sequences, its ledger has ${all.length}`];
+  const own = all[index] ?? [];
   let sequence: TokenSequence | undefined;
   try {
-    sequence = TokenSequence.fromLedger(all[index] ?? []);
+    sequence = TokenSequence.fromLedger(own);
   } catch (error) {
     return [`its ledger: ${messageOf(error)}`];
   }
-  const pairs: [string, readonly number[], readonly number[] | undefined][] = [
+  const [begin] = own;
+  const pairs: [string, unknown, unknown][] = [
     ['input_ids', trajectory.input_ids, sequence?.inputIds],
     ['output_ids', trajectory.output_ids, sequence?.outputIds],
     ['logprobs', trajectory.logprobs, sequence?.logprobs],
     ['loss_mask', trajectory.loss_mask, sequence?.lossMask],
     ['policy_versions', trajectory.policy_versions, sequence?.policyVersions],
+    ['turns', trajectory.turns, turnsOf(own)],
+    ['messages', trajectory.messages, messagesOf(own)],
+    ['model', trajectory.model, begin?.kind === 'begin' ? begin.model : undefined],
   ];
   return pairs
-    .filter(([, ours, recorded]) => !isDeepStrictEqual([...ours], [...(recorded ?? [])]))
+    .filter(([, ours, recorded]) => !isDeepStrictEqual(ours, recorded))
     .map(([field]) => `${field} differ from what its ledger recorded`);
 }
 

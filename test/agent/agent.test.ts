@@ -264,6 +264,19 @@ test('results too long for the context end the run with the turn that asked for 
   assert.equal(last.messages[0]?.content, `<${'x'.repeat(60)}>`);
 });
 
+test('a server that samples more tokens than it was asked for is refused, within every limit', async () => {
+  const { end, records } = await play({
+    replies: ['a long story'],
+    sampling: { maxTokensPerTurn: 4 },
+    onGenerate: (request) => Object.assign(request, { maxTokens: 5 }),
+  });
+  await assert.rejects(end, {
+    type: 'LlmInvalidAnswer',
+    message: /returned 5 tokens where 4 were asked for/,
+  });
+  assert.equal(records.length, 1);
+});
+
 test('a prompt that leaves no room for an answer is the task’s fault', async () => {
   await assert.rejects((await play({ replies, contextTokens: 15 })).end, {
     type: 'InvalidTask',

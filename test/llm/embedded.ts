@@ -9,9 +9,17 @@ import { loadTools } from '../../config/tools.ts';
 export const NEVER = new AbortController().signal;
 
 /** The real server with the real model, and what speaks to it. */
-export async function embedded({ contextTokens = 2048, parallel = 2 } = {}) {
+export async function embedded({
+  contextTokens = 2048,
+  parallel = 2,
+  model = loadTools().model,
+}: {
+  contextTokens?: number;
+  parallel?: number;
+  model?: string;
+} = {}) {
   const folder = await mkdtemp(path.join(os.tmpdir(), 'rollouts-llm-'));
-  const { python, model } = loadTools();
+  const { python } = loadTools();
   const logFile = path.join(folder, 'llm.log');
   const server = await startEmbeddedLlm({
     python,

@@ -96,6 +96,31 @@ test("a refusal carries the server's own words", async () => {
   await generateOn(status(503), 'LlmUnreachable', /503: its own words/);
 });
 
+test('an error that comes with status 200 is one, in the server’s own words', async () => {
+  const whole = (type: string, body: string): Answer => {
+    return (_request, response) => void response.writeHead(200, { 'content-type': type }).end(body);
+  };
+  const error = JSON.stringify({ error: { message: 'out of memory', code: 500 } });
+  await generateOn(whole('application/json', error), 'LlmUnreachable', /500: out of memory/);
+  await generateOn(
+    whole('application/json', '{"a": 1}'),
+    'LlmInvalidAnswer',
+    /in place of a stream: {"a": 1}/,
+  );
+  await generateOn(whole('text/html', '<p>Log in</p>'), 'LlmInvalidAnswer', /text\/html in place.*Log in/);
+  const server = await fakeServer(whole('application/json', error));
+  const llm = new LlamaCppDialect(server.url);
+  await assert.rejects(llm.describe(NEVER), failure('LlmUnreachable', /500: out of memory/));
+  await llm.close();
+  await server.close();
+});
+
+test('ids that no vocabulary has are refused', async () => {
+  for (const id of [-1, 1.5, 2 ** 31, 2 ** 32 + 3]) {
+    await generateOn(stream([token(id, 1), end(1)]), 'LlmInvalidAnswer', /tokens\[0\]|id/);
+  }
+});
+
 test('a server that hangs is left, before the first byte and between tokens', async () => {
   await generateOn(() => {}, 'LlmUnreachable', /HEADERS_TIMEOUT/, { firstByteMs: 50 });
   const hangs: Answer = (_request, response) => {

@@ -45,6 +45,12 @@ const coderCall = (name: string, values: Record<string, string>) => {
   );
   return `<tool_call>\n<function=${name}>\n${parameters.join('')}</function>\n</tool_call>`;
 };
+/** Text that now and then holds tags of the formats, as code about them does. */
+const withTags = fc
+  .array(
+    fc.oneof(fc.string({ unit: 'grapheme' }), fc.constantFrom('<tool_call>', '</tool_call>', '{"', '"}')),
+  )
+  .map((parts) => parts.join(''));
 const statuses = (calls: ToolCall[]) => calls.map(({ status }) => status);
 
 test('a closed block in the language of a tool is a call', () => {
@@ -79,7 +85,7 @@ test('an empty block is no command', () => {
 test('any command in a fence longer than its own backticks is read back as it was', () => {
   const command = fc
     .string({ unit: 'grapheme', minLength: 1 })
-    .filter((text) => text.trim() !== '' && !/\r|`{4}/.test(text));
+    .filter((text) => text.trim() !== '' && !/`{4}/.test(text));
   fc.assert(
     fc.property(command, (text) => {
       assert.deepEqual(fencedCalls(`so:\n\`\`\`\`bash\n${text}\n\`\`\`\``)[0]?.arguments, { command: text });
@@ -87,16 +93,48 @@ test('any command in a fence longer than its own backticks is read back as it wa
   );
 });
 
+test('a block that stands in a list, or ends its lines otherwise, is read as it is meant', () => {
+  const command = (text: string) => fencedCalls(text)[0]?.arguments.command;
+  assert.equal(command('1. so\n   ```bash\n   if a; then\n     b\n fi\n   ```'), 'if a; then\n  b\nfi');
+  assert.equal(command('```bash\r\na\r\nb\r\n```\r\n'), 'a\nb');
+  assert.equal(command('```bash\na\r\nb\n```'), 'a\r\nb');
+});
+
 test('any arguments in a hermes call are read back as they were', () => {
   fc.assert(
-    fc.property(fc.string({ unit: 'grapheme' }), fc.integer({ min: 1 }), (command, timeout) => {
-      fc.pre(!command.includes('tool_call>'));
+    fc.property(withTags, fc.integer({ min: 1 }), (command, timeout) => {
       const call = JSON.stringify({ name: 'bash', arguments: { command, timeout } });
       assert.deepEqual(hermesCalls(`so <tool_call>\n${call}\n</tool_call>`), [
         { callId: '3.0', tool: 'bash', arguments: { command, timeout }, status: 'ok' },
       ]);
     }),
   );
+});
+
+test('tags in the code of a call do not end it; a call that is broken does not swallow the next', () => {
+  const command = "sed 's#</parameter>#</tool_call>#'; echo '<tool_call>' '</function>'";
+  for (const parser of [hermes, qwen3Coder, llama3Json]) {
+    const written = parser.write?.('bash', JSON.stringify({ command })) as string;
+    const { calls } = parser.parse(written, [BASH], 0);
+    assert.deepEqual(
+      calls.map((call) => [call.status, call.arguments]),
+      [['ok', { command }]],
+      parser.name,
+    );
+  }
+  const good = '<tool_call>{"name":"finish"}</tool_call>';
+  for (const [broken, status] of [
+    ['<tool_call>{"name":"finish"', 'unclosed'],
+    ['<tool_call>{"name":"fin</tool_call>', 'invalidJson'],
+    ['<tool_call>{"name":"finish"}}</tool_call>', 'invalidJson'],
+  ] as const) {
+    assert.deepEqual(statuses(hermesCalls(`${broken}\n${good}`)), [status, 'ok'], broken);
+  }
+  const unended = coderCall('bash', { command: 'a' }).replace('</function>', '');
+  assert.deepEqual(statuses(coderCalls(`${unended}\n${coderCall('bash', { command: 'b' })}`)), [
+    'invalidJson',
+    'ok',
+  ]);
 });
 
 test('what is wrong with a hermes call is said in words that help', () => {

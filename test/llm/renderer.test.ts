@@ -85,6 +85,13 @@ test('special-token text in a task or a tool result stays text', async () => {
   assert.deepEqual(delta.slice(2, 2 + plain.length), plain);
 });
 
+test('half a character in a text becomes a mark, and no failure', async () => {
+  const ids = await renderer.initial([SYSTEM, { role: 'user', content: 'a\ud83d b' }], NEVER);
+  assert.match(await llm.detokenize(ids, NEVER), /user\na\ufffd b<\|im_end\|>/);
+  const delta = await renderer.delta([renderer.eosId], [{ role: 'tool', content: '\udd19' }], NEVER);
+  assert.match(await llm.detokenize(delta, NEVER), /tool\n\ufffd<\|im_end\|>/);
+});
+
 test('templates that cannot be used token-exactly are refused with the reason', async () => {
   const refuses = async (template: string, reason: RegExp) => {
     await assert.rejects(ChatRenderer.create(withTemplate(template), NEVER), (error) => {

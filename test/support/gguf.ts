@@ -1,10 +1,42 @@
-import { open } from 'node:fs/promises';
+import { copyFile, open } from 'node:fs/promises';
 
 /** Metadata of a GGUF file: names and values of its header. */
 export type GgufMetadata = Map<string, unknown>;
 
-/** Reads the header of a GGUF file, version 2 or 3 (the format is described in ggml's docs/gguf.md). */
+/** Where a tensor lies in its file. */
+interface Tensor {
+  readonly type: number;
+  /** Of values. */
+  readonly count: number;
+  /** From the beginning of the file. */
+  readonly offset: number;
+}
+
+const F32 = 0;
+
 export async function readGgufMetadata(file: string): Promise<GgufMetadata> {
+  return (await readHeader(file)).metadata;
+}
+
+/**
+ * Copies a model with other weights: its last norm is scaled, and with it every logit, so the copy samples at
+ * temperature 1 what the model itself does at 1/`scale`.
+ */
+export async function scaleGguf(file: string, copy: string, scale: number): Promise<void> {
+  const { tensors } = await readHeader(file);
+  const norm = tensors.get('output_norm.weight');
+  if (norm?.type !== F32) throw new Error(`${file} has no last norm in float32`);
+  await copyFile(file, copy);
+  const handle = await open(copy, 'r+');
+  const values = Buffer.alloc(4 * norm.count);
+  await handle.read(values, 0, values.length, norm.offset);
+  for (let at = 0; at < values.length; at += 4) values.writeFloatLE(values.readFloatLE(at) * scale, at);
+  await handle.write(values, 0, values.length, norm.offset);
+  await handle.close();
+}
+
+/** Reads the header of a GGUF file, version 2 or 3 (the format is described in ggml's docs/gguf.md). */
+async function readHeader(file: string): Promise<{ metadata: GgufMetadata; tensors: Map<string, Tensor> }> {
   const handle = await open(file, 'r');
   // Metadata comes first; vocabularies of small models fit.
   const bytes = Buffer.alloc(32 << 20);
@@ -59,11 +91,27 @@ export async function readGgufMetadata(file: string): Promise<GgufMetadata> {
   };
   if (data.toString('latin1', 0, 4) !== 'GGUF') throw new Error(`${file} is no GGUF file`);
   take(8);
-  u64(); // number of tensors
+  const tensorCount = u64();
   const metadata: GgufMetadata = new Map();
   for (let left = u64(); left > 0; left--) {
     const name = text();
     metadata.set(name, value(u32()));
   }
-  return metadata;
+  const listed = Array.from({ length: tensorCount }, () => {
+    const name = text();
+    const dimensions = Array.from({ length: u32() }, () => u64());
+    return {
+      name,
+      type: u32(),
+      count: dimensions.reduce((product, each) => product * each, 1),
+      offset: u64(),
+    };
+  });
+  // Their data begin after the header, aligned.
+  const alignment = Number(metadata.get('general.alignment') ?? 32);
+  const start = Math.ceil(at / alignment) * alignment;
+  const tensors = new Map(
+    listed.map(({ name, offset, ...rest }) => [name, { ...rest, offset: start + offset }]),
+  );
+  return { metadata, tensors };
 }

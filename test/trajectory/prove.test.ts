@@ -81,6 +81,15 @@ test('a trajectory that differs from its ledger is found although it agrees with
       assert.deepEqual(ledgerProblems(proof.trajectory as Trajectory, records), [
         'output_ids differ from what its ledger recorded',
       ]);
+      const told = altered(trajectory, (copy) => {
+        (copy.turns[0] as Trajectory['turns'][0]).server = 'http://elsewhere';
+        (copy.messages[0] as Trajectory['messages'][0]).content += '!';
+        copy.model.name += '!';
+      });
+      assert.deepEqual(
+        ledgerProblems(proveLine(told).trajectory as Trajectory, records),
+        ['turns', 'messages', 'model'].map((field) => `${field} differ from what its ledger recorded`),
+      );
       const sampled = records.findLast((record) => record.kind === 'sampled');
       assert.ok(sampled);
       sampled.promptLength++;

@@ -55,3 +55,13 @@ export function isDeep(value: unknown, levels = MOST_LEVELS): boolean {
   if (typeof value !== 'object' || value === null) return false;
   return levels === 0 || Object.values(value).some((child) => isDeep(child, levels - 1));
 }
+
+/** Where the object that the text begins with ends; undefined if it does not. Strings are passed over. */
+export function endOfObject(text: string): number | undefined {
+  let depth = 0;
+  for (const { 0: token, index } of text.matchAll(/"(?:[^"\\]|\\.)*(?:"|$)|[{}]/gs)) {
+    if (token === '{') depth++;
+    else if (token === '}' && --depth === 0) return index + 1;
+  }
+  return undefined;
+}

@@ -44,19 +44,24 @@ function callOf(block: Block, tool: ToolSpec, callId: string): ToolCall {
   return checkedCall(callId, tool.name, json.value, [tool]);
 }
 
-/** Fenced blocks by CommonMark's rule: a fence of three or more backticks, closed by one at least as long. */
+/**
+ * Fenced blocks by CommonMark's rule: a fence of three or more backticks, closed by one at least as long; lines lose
+ * as many spaces as the fence is indented by, and the line ends that the fence has.
+ */
 function blocksOf(text: string): Block[] {
   const blocks: Block[] = [];
-  let open: { language: string; fence: string; lines: string[] } | undefined;
-  for (const line of text.split(/\r?\n/)) {
-    const [, fence, info] = /^ {0,3}(`{3,})([^`]*)$/.exec(line) ?? [];
+  let open: { language: string; fence: string; strip: RegExp; lines: string[] } | undefined;
+  for (const line of text.split('\n')) {
+    const [, indent = '', fence, info, end] = /^( {0,3})(`{3,})([^`\r]*)(\r?)$/.exec(line) ?? [];
     if (open === undefined) {
-      if (fence !== undefined) open = { language: info?.trim().split(/\s/)[0] ?? '', fence, lines: [] };
+      if (fence === undefined) continue;
+      const strip = new RegExp(`^ {0,${indent.length}}${end ? '|\\r$' : ''}`, 'g');
+      open = { language: info?.trim().split(/\s/)[0] ?? '', fence, strip, lines: [] };
     } else if (fence !== undefined && info?.trim() === '' && fence.length >= open.fence.length) {
       blocks.push({ language: open.language, content: open.lines.join('\n'), closed: true });
       open = undefined;
     } else {
-      open.lines.push(line);
+      open.lines.push(line.replace(open.strip, ''));
     }
   }
   if (open) blocks.push({ language: open.language, content: open.lines.join('\n'), closed: false });

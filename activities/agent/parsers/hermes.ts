@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import type { ToolCall, ToolSpec } from '../../../contracts/tools.ts';
-import { checkedCall, isUnread, jsonObjectOf, unreadCall } from './call.ts';
+import { checkedCall, endOfObject, isUnread, jsonObjectOf, unreadCall } from './call.ts';
 import type { ToolCallParser } from './parser.ts';
 
 const OPEN = '<tool_call>';
@@ -16,25 +16,45 @@ export const hermes: ToolCallParser = {
   name: 'hermes',
   native: true,
   parse(text, tools, turn) {
-    const [before = '', ...parts] = text.split(OPEN);
-    const calls = parts.map((part, index) => callOf(part, tools, `${turn}.${index}`));
-    const beside = parts.map((part, index) =>
-      isUnread(calls[index]) ? OPEN + part : part.slice(part.indexOf(CLOSE) + CLOSE.length),
-    );
-    return { calls, said: before + beside.join('') };
+    const calls: ToolCall[] = [];
+    let [rest, said] = [text, ''];
+    for (;;) {
+      const open = rest.indexOf(OPEN);
+      if (open < 0) return { calls, said: said + rest };
+      const inside = rest.slice(open + OPEN.length);
+      const { json, length } = bodyOf(inside);
+      const call = callOf(json, tools, `${turn}.${calls.length}`);
+      calls.push(call);
+      said += rest.slice(0, open) + (isUnread(call) ? OPEN + inside.slice(0, length) : '');
+      rest = inside.slice(length);
+    }
   },
   write: (name, values) => `${OPEN}\n{"name": ${JSON.stringify(name)}, "arguments": ${values}}\n${CLOSE}`,
 };
 
-function callOf(rest: string, tools: readonly ToolSpec[], callId: string): ToolCall {
-  const end = rest.indexOf(CLOSE);
-  if (end < 0) return unreadCall(callId, 'unclosed', `the call was not closed: end it with ${CLOSE}`);
-  const json = jsonObjectOf(rest.slice(0, end));
+/** What stands in a call, undefined if it was not closed, and where what follows it begins. */
+function bodyOf(inside: string): { json: string | undefined; length: number } {
+  // Code in a string may name the tags: they count only after the object. What is no object ends at the first.
+  const end = inside.includes(CLOSE) && inside.trimStart().startsWith('{') ? endOfObject(inside) : undefined;
+  const closing = end === undefined ? null : /^\s*<\/tool_call>/.exec(inside.slice(end));
+  if (end !== undefined && closing) return { json: inside.slice(0, end), length: end + closing[0].length };
+  const [part = ''] = inside.split(OPEN, 1);
+  const close = part.indexOf(CLOSE);
+  return close < 0
+    ? { json: undefined, length: part.length }
+    : { json: part.slice(0, close), length: close + CLOSE.length };
+}
+
+function callOf(body: string | undefined, tools: readonly ToolSpec[], callId: string): ToolCall {
+  if (body === undefined) {
+    return unreadCall(callId, 'unclosed', `the call was not closed: end it with ${CLOSE}`);
+  }
+  const json = jsonObjectOf(body);
   if ('problem' in json) return unreadCall(callId, 'invalidJson', json.problem);
-  const body = Body.safeParse(json.value);
-  if (!body.success) {
+  const named = Body.safeParse(json.value);
+  if (!named.success) {
     const problem = 'a call is an object with "name" (a string) and "arguments" (an object)';
     return unreadCall(callId, 'invalidJson', problem);
   }
-  return checkedCall(callId, body.data.name, body.data.arguments, tools);
+  return checkedCall(callId, named.data.name, named.data.arguments, tools);
 }

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import type { ToolCall, ToolSpec } from '../../../contracts/tools.ts';
-import { checkedCall, isUnread, jsonObjectOf, unreadCall } from './call.ts';
+import { checkedCall, endOfObject, isUnread, jsonObjectOf, unreadCall } from './call.ts';
 import type { ToolCallParser } from './parser.ts';
 
 /** Llama opens calls of tools with this token, or with nothing. */
@@ -68,14 +68,4 @@ function callOf(text: string, tools: readonly ToolSpec[], callId: string): ToolC
 function namesTool(text: string): boolean {
   const json = jsonObjectOf(text);
   return 'value' in json && Body.safeParse(json.value).success;
-}
-
-/** Where the object that the text begins with ends; undefined if it does not. Strings are passed over. */
-function endOfObject(text: string): number | undefined {
-  let depth = 0;
-  for (const { 0: token, index } of text.matchAll(/"(?:[^"\\]|\\.)*(?:"|$)|[{}]/gs)) {
-    if (token === '{') depth++;
-    else if (token === '}' && --depth === 0) return index + 1;
-  }
-  return undefined;
 }

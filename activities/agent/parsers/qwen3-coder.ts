@@ -56,7 +56,7 @@ function callOf(text: string, tools: readonly ToolSpec[], callId: string): { cal
     const parameter = /^<parameter=([^<>\n]*)>\n?/.exec(rest);
     if (!parameter) break;
     rest = rest.slice(parameter[0].length);
-    const end = rest.indexOf('</parameter>');
+    const end = endOfValue(rest);
     if (end < 0) return unclosed('</parameter></function></tool_call>');
     const key = (parameter[1] ?? '').trim();
     const value = argumentOf(rest.slice(0, end).replace(/\n$/, ''), tool, key);
@@ -66,6 +66,15 @@ function callOf(text: string, tools: readonly ToolSpec[], callId: string): { cal
   const tail = /^<\/function>\s*<\/tool_call>/.exec(rest);
   if (!tail) return malformed(rest);
   return { call: checkedCall(callId, name, values, tools), rest: rest.slice(tail[0].length) };
+}
+
+/**
+ * Where a value ends; −1 if it does not. Code may hold `</parameter>`: the one that counts is the first that another
+ * tag of the format, or nothing, follows.
+ */
+function endOfValue(text: string): number {
+  const end = text.search(/<\/parameter>\s*(?:<parameter=[^<>\n]*>|<\/function>|<\/tool_call>|$)/);
+  return end < 0 ? text.indexOf('</parameter>') : end;
 }
 
 /** A value by the type that the tool's schema gives it; what cannot be read so stays text, for the schema to refuse. */
