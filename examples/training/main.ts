@@ -8,6 +8,7 @@ import { once } from 'node:events';
 import { existsSync, mkdirSync, openSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
+import { EMBEDDED_SERVER, startEmbeddedLlm } from '../../activities/llm/embedded/server.ts';
 import { loadConfig } from '../../config/load.ts';
 import { loadTools, PROJECT_ROOT } from '../../config/tools.ts';
 import { freePort, startVllmServer } from '../../scripts/vllm/server.ts';
@@ -15,6 +16,8 @@ import { type Stack, startStack } from '../../workers/stack/stack.ts';
 
 const HERE = import.meta.dirname;
 const SETTINGS = path.join(HERE, 'sums.json');
+/** Tokens of a request's context. */
+const CONTEXT = 512;
 
 const { values: options } = parseArgs({
   options: {
@@ -24,6 +27,8 @@ const { values: options } = parseArgs({
     settings: { type: 'string', default: SETTINGS },
     /** Only this seed. */
     seed: { type: 'string' },
+    /** vllm or llama.cpp, whose servers are replaced at each swap. */
+    llm: { type: 'string', default: 'vllm' },
     /** Batch k+1 is sampled while step k is updated. */
     ahead: { type: 'boolean', default: false },
     /** Learning rate 0. */
@@ -60,13 +65,11 @@ async function main(): Promise<void> {
   }
   for (const seed of options.seed === undefined ? seeds : [Number(options.seed)]) {
     const kind = options.still ? 'control' : options.ahead ? 'ahead' : algorithm;
+    const name = options.llm === 'llama.cpp' ? `${kind}-llama` : kind;
     await train({
-      seed,
+      ...{ seed, kind: name, base, python, vllm: vllm.vllm },
       dropEqual: rules.dropEqual,
-      base,
-      python,
-      vllm: vllm.vllm,
-      folder: path.join(options.folder, `${kind}-${seed}`),
+      folder: path.join(options.folder, `${name}-${seed}`),
     });
   }
 }
@@ -84,6 +87,7 @@ interface Vllm {
 
 interface TrainOptions {
   readonly seed: number;
+  readonly kind: string;
   readonly dropEqual: boolean;
   readonly base: string;
   readonly python: string;
@@ -92,20 +96,21 @@ interface TrainOptions {
 }
 
 /** One run from its beginning, or its newest checkpoint, to its end. */
-async function train({ seed, dropEqual, base, python, vllm, folder }: TrainOptions): Promise<void> {
+async function train({ seed, kind, dropEqual, base, python, vllm, folder }: TrainOptions): Promise<void> {
   const stateDir = path.join(folder, 'service');
   mkdirSync(stateDir, { recursive: true });
   const port = await ports(folder);
   // A server that is started again has what the run had last: the pool knows it by the version that it tells.
   const { version, weights } = newest(folder, base);
-  const flags = ['--enable-scale-out', '--logprobs-mode', 'processed_logprobs', '--tokenizer', base];
-  const common = { vllm, folder, flags, context: 512, requests: 32 };
-  const server = await startVllmServer({ ...common, model: path.resolve(weights), port: port.vllm });
+  const llama = options.llm === 'llama.cpp';
+  const server = await (llama ? startLlama : startVllm)({
+    ...{ python, vllm, base, folder, weights: path.resolve(weights), port: port.vllm },
+  });
   let stack: Stack | undefined;
   try {
-    if (version > 0) await tellVersion(server.url, version);
+    if (version > 0 && !llama) await tellVersion(server.url, version);
     const config = path.join(folder, 'rollouts.toml');
-    writeFileSync(config, configuration(server.url, base, version, port.gateway));
+    writeFileSync(config, configuration(server, version, port.gateway));
     const rollouts = ['bin/rollouts.mjs', '--config', config, '--state-dir', stateDir];
     stack = await startStack(loadConfig({ file: config, flags: { state: { folder: stateDir } } }), (line) =>
       process.stderr.write(`${line}\n`),
@@ -118,9 +123,21 @@ async function train({ seed, dropEqual, base, python, vllm, folder }: TrainOptio
     const service = `http://127.0.0.1:${port.gateway}`;
     await ready(service, gateway);
     const args = ['-m', 'trainer', '--service', service, '--settings', path.resolve(options.settings)];
-    args.push('--seed', String(seed), '--base', base, '--folder', folder);
+    args.push(
+      '--seed',
+      String(seed),
+      '--kind',
+      kind,
+      '--base',
+      base,
+      '--folder',
+      folder,
+      '--llm',
+      server.url,
+    );
+    if (llama) args.push('--llama-cpp', loadTools().python, EMBEDDED_SERVER, loadTools().model);
     // What was sampled before a restart is not in the server's counter, and what was dropped is not in the groups.
-    if (version === 0 && !options.ahead && !dropEqual) args.push('--counter', `${server.url}/metrics`);
+    if (version === 0 && !options.ahead && !dropEqual) args.push('--count');
     for (const flag of ['ahead', 'still', 'leave-out-swap'] as const)
       if (options[flag]) args.push(`--${flag}`);
     await finish(start(python, args), 'the trainer');
@@ -129,6 +146,40 @@ async function train({ seed, dropEqual, base, python, vllm, folder }: TrainOptio
     await stack?.stop();
     await server.stop();
   }
+}
+
+/** What a run's first LLM server is started with. */
+interface FirstServer {
+  readonly python: string;
+  readonly vllm: string;
+  readonly base: string;
+  readonly folder: string;
+  readonly weights: string;
+  readonly port: number;
+}
+
+/** A running one, and what the pool is told of it. */
+interface Served {
+  readonly url: string;
+  readonly entry: string;
+  stop(): Promise<void>;
+}
+
+async function startVllm({ vllm, base, folder, weights, port }: FirstServer): Promise<Served> {
+  const flags = ['--enable-scale-out', '--logprobs-mode', 'processed_logprobs', '--tokenizer', base];
+  const server = await startVllmServer({
+    ...{ vllm, folder, flags, port, model: weights, context: CONTEXT, requests: 32 },
+  });
+  return { url: server.url, entry: `dialect = "vllm", tokenizer = "${base}"`, stop: server.stop };
+}
+
+async function startLlama({ python, folder, weights, port }: FirstServer): Promise<Served> {
+  await finish(start(python, ['-m', 'trainer.gguf_file', loadTools().model, weights]), 'gguf_file');
+  const server = await startEmbeddedLlm({
+    ...{ python: loadTools().python, model: path.join(weights, 'model.gguf'), port, exact: true },
+    ...{ contextTokens: CONTEXT, parallel: 8, logFile: path.join(folder, 'llama.log') },
+  });
+  return { url: server.url, entry: 'dialect = "llama.cpp"', stop: server.stop };
 }
 
 /** Where a run's servers listen, the same after a restart: the pool knows its server by its address. */
@@ -148,8 +199,8 @@ function newest(folder: string, base: string): { version: number; weights: strin
   return { version, weights: version === 0 ? base : path.join(checkpoints, String(version)) };
 }
 
-function configuration(url: string, tokenizer: string, version: number, gatewayPort: number): string {
-  const server = `{ url = "${url}", dialect = "vllm", tokenizer = "${tokenizer}", policyVersion = ${version} }`;
+function configuration({ url, entry }: Served, version: number, gatewayPort: number): string {
+  const server = `{ url = "${url}", ${entry}, policyVersion = ${version} }`;
   return [
     `[llm]\nservers = [${server}]`,
     `[workers]\nhandlers = ["${path.join(HERE, 'handler.ts')}"]\ninitSlots = 4`,
@@ -167,7 +218,8 @@ async function tellVersion(url: string, version: number): Promise<void> {
 
 /** Starts a program; what it says goes to this process's standard error, or to a file that is open. */
 function start(file: string, args: readonly string[], log = 2): ChildProcess {
-  const env = { ...process.env, PYTHONPATH: HERE, HF_HUB_OFFLINE: '1', TQDM_DISABLE: '1' };
+  const PYTHONPATH = [HERE, path.join(PROJECT_ROOT, 'clients', 'python', 'src')].join(path.delimiter);
+  const env = { ...process.env, PYTHONPATH, HF_HUB_OFFLINE: '1', TQDM_DISABLE: '1' };
   const child = spawn(file, args, { cwd: PROJECT_ROOT, env, stdio: ['ignore', log, log] });
   children.add(child);
   child.once('exit', () => children.delete(child));

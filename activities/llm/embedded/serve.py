@@ -31,6 +31,7 @@ def arguments():
     parser.add_argument("--ctx", type=int, default=4096, help="tokens of context of each slot")
     parser.add_argument("--parallel", type=int, default=4, help="slots: requests served at once")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--exact", action="store_true", help="keep keys and values in float32, as training does")
     return parser.parse_args()
 
 
@@ -83,6 +84,11 @@ def main():
     params.cache_ram_mib = 1024
     # Never drop the beginning of a context silently: the trained tokens must be the ones conditioned on.
     params.ctx_shift = False
+
+    if args.exact:
+        # Keys and values in float16, and flash attention, change log-probabilities in the fourth digit.
+        params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+        params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
 
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())

@@ -19,6 +19,8 @@ export interface EmbeddedLlmOptions {
   readonly parallel: number;
   /** Default: all processors. */
   readonly threads?: number;
+  /** Log-probabilities as float32 weights have them, for training. */
+  readonly exact?: boolean;
   /** Where llama.cpp's own log goes. */
   readonly logFile: string;
   /** Milliseconds until a server that does not answer is given up; default 120,000. */
@@ -40,7 +42,8 @@ const StartEvent = z.discriminatedUnion('event', [
 ]);
 type StartEvent = z.infer<typeof StartEvent>;
 
-const SERVE = fileURLToPath(new URL('./serve.py', import.meta.url));
+/** The program that serves. */
+export const EMBEDDED_SERVER = fileURLToPath(new URL('./serve.py', import.meta.url));
 
 /**
  * Starts the LLM server that comes with the project and waits until it answers. The server ends with this
@@ -83,6 +86,7 @@ function launch({
   contextTokens,
   parallel,
   threads,
+  exact = false,
   logFile,
 }: EmbeddedLlmOptions): ChildProcess {
   const log = openSync(logFile, 'a');
@@ -91,8 +95,9 @@ function launch({
     const flags = Object.entries(numbers).flatMap(([name, value]) =>
       value === undefined ? [] : [`--${name}`, String(value)],
     );
+    if (exact) flags.push('--exact');
     // Its standard input stays open for as long as this process lives: the end of it ends the server.
-    return spawn(python, [SERVE, '--model', model, ...flags], { stdio: ['pipe', 'pipe', log] });
+    return spawn(python, [EMBEDDED_SERVER, '--model', model, ...flags], { stdio: ['pipe', 'pipe', log] });
   } finally {
     closeSync(log);
   }

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 
 from trainer.data import Group, Sequence, part_mean, staleness
@@ -5,15 +7,15 @@ from trainer.data import Group, Sequence, part_mean, staleness
 
 def sequence(reward: float, versions=(3, 3, -1, 4), mask=(1, 1, 0, 1)) -> Sequence:
     return Sequence.of(
-        {
-            "rollout_id": f"r{reward}",
-            "input_ids": [1, 2],
-            "output_ids": [5, 6, 7, 8],
-            "logprobs": [-0.5, -0.25, 0, -1],
-            "loss_mask": list(mask),
-            "policy_versions": list(versions),
-            "reward": {"total": reward, "parts": {"call": reward / 2, "answer": reward / 2}},
-        }
+        SimpleNamespace(
+            rollout_id=f"r{reward}",
+            input_ids=[1, 2],
+            output_ids=[5, 6, 7, 8],
+            logprobs=[-0.5, -0.25, 0, -1],
+            loss_mask=list(mask),
+            policy_versions=list(versions),
+            reward=SimpleNamespace(total=reward, parts={"call": reward / 2, "answer": reward / 2}),
+        )
     )
 
 

@@ -1,4 +1,4 @@
-"""usage: python -m trainer --service URL --settings FILE --seed N --base FOLDER --folder FOLDER [--ahead] …"""
+"""usage: python -m trainer --service URL --settings FILE --seed N --base FOLDER --folder FOLDER --kind KIND --llm URL …"""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from pathlib import Path
 
 import torch
 
-from .counter import sampled_tokens
+from durable_rollouts import Retries, RolloutClient
+
 from .journal import Journal
 from .loop import Loop, Run, say
-from .service import Service
+from .servers import BlueGreen, InPlace
+
+
+#: As the first server was started (main.ts).
+LLAMA_CPP_FLAGS = ("--exact", "--ctx", "512", "--parallel", "8")
 
 
 def main() -> None:
@@ -24,28 +29,37 @@ def main() -> None:
     parser.add_argument("--ahead", action="store_true", help="sample batch k+1 while step k is updated")
     parser.add_argument("--still", action="store_true", help="learning rate 0, as a control")
     parser.add_argument("--leave-out-swap", action="store_true", help="give the servers the old weights as the new version")
-    parser.add_argument("--counter", help="metrics address of the only LLM server, to compare its count of tokens")
+    parser.add_argument("--kind", required=True, help="of the run, in its name")
+    parser.add_argument("--llm", required=True, help="address of the LLM server that the pool has")
+    parser.add_argument(
+        "--llama-cpp",
+        nargs=3,
+        metavar=("PYTHON", "SERVE", "GGUF"),
+        help="that is llama.cpp: what starts others of it, and a file of the model; else it is vLLM",
+    )
+    parser.add_argument("--count", action="store_true", help="compare the servers' count of sampled tokens with the record")
     args = parser.parse_args()
 
     torch.set_num_threads(2)
     settings = json.loads(args.settings.read_text())
     if args.still:
         settings["learningRate"] = 0.0
-    kind = "control" if args.still else "ahead" if args.ahead else settings["algorithm"]
-    name = f"{settings['name']}-{kind}-{args.seed}"
-    journal = Journal(args.folder, args.base)
-    counted = sampled_tokens(args.counter) if args.counter else 0
-    loop = Loop(
-        Run(name, args.seed, settings, ahead=args.ahead, leave_out_swap=args.leave_out_swap),
-        Service(args.service),
-        journal,
-    )
-    before = loop.held_out() if loop.version == 0 else None
+    name = f"{settings['name']}-{args.kind}-{args.seed}"
+    service = RolloutClient(args.service, retries=Retries(most=8))
+    if args.llama_cpp:
+        python, serve, like = args.llama_cpp
+        servers = BlueGreen(service, args.llm, [python, serve, *LLAMA_CPP_FLAGS], Path(like))
+    else:
+        servers = InPlace(service, args.llm)
+    counted = servers.sampled() if args.count else 0
+    run = Run(name, args.seed, settings, ahead=args.ahead, leave_out_swap=args.leave_out_swap)
+    loop = Loop(run, service, servers, Journal(args.folder, args.base))
+    before = loop.held_out(0)
     loop.train()
-    after = loop.held_out()
+    after = loop.held_out(loop.version)
     result = {"name": name, "settings": settings, "heldOut": {"before": before, "after": after}}
-    if args.counter:
-        result["tokens"] = {"server": sampled_tokens(args.counter) - counted, "recorded": loop.tokens}
+    if args.count:
+        result["tokens"] = {"server": servers.sampled() - counted, "recorded": loop.tokens}
     (args.folder / "result.json").write_text(json.dumps(result, indent=2) + "\n")
     say(f"{name}: held out {before} -> {after}, {result.get('tokens')}")
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import fmean, pstdev
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from durable_rollouts.models import Trajectory
 
 
 @dataclass(frozen=True)
@@ -20,17 +24,16 @@ class Sequence:
     parts: dict[str, float]
 
     @staticmethod
-    def of(record: dict) -> "Sequence":
-        reward = record["reward"]
+    def of(line: Trajectory) -> Sequence:
         return Sequence(
-            rollout=record["rollout_id"],
-            prompt=record["input_ids"],
-            output=record["output_ids"],
-            logprobs=record["logprobs"],
-            mask=record["loss_mask"],
-            versions=record["policy_versions"],
-            reward=reward["total"],
-            parts=reward["parts"],
+            rollout=line.rollout_id,
+            prompt=line.input_ids,
+            output=line.output_ids,
+            logprobs=line.logprobs,
+            mask=line.loss_mask,
+            versions=line.policy_versions,
+            reward=line.reward.total,
+            parts=line.reward.parts,
         )
 
     @property

@@ -7,10 +7,12 @@ import sys
 import time
 from dataclasses import dataclass
 
-from .data import Group, part_mean, staleness
+from durable_rollouts import RolloutClient
+
+from .data import Group, Sequence, part_mean, staleness
 from .journal import Journal
 from .policy import Policy
-from .service import Service
+from .servers import Servers
 
 #: Float32 on both sides agrees within this; weights that were not swapped are off by a thousand times as much.
 LARGEST_MEAN_LOG_RATIO = 1e-4
@@ -20,6 +22,10 @@ TRUNCATION = 2.0
 
 class TokensOff(Exception):
     """What the service recorded is not what this policy samples: training on it would be wrong."""
+
+
+class BatchShort(Exception):
+    """A batch that ended with fewer groups than wanted."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +55,8 @@ def tasks_of(run: Run, part: str, count: int) -> list[dict]:
 
 
 class Loop:
-    def __init__(self, run: Run, service: Service, journal: Journal):
-        self.run, self.service, self.journal = run, service, journal
+    def __init__(self, run: Run, service: RolloutClient, servers: Servers, journal: Journal):
+        self.run, self.service, self.servers, self.journal = run, service, servers, journal
         self.settings = run.settings
         version = journal.version
         self.policy = Policy(journal.weights(version), self.settings["learningRate"])
@@ -63,11 +69,14 @@ class Loop:
         while self.version < self.settings["steps"]:
             self._step(self.version)
 
-    def held_out(self) -> dict[str, float]:
-        """Format and right answers on questions that training never draws, one sample each."""
-        batch, count = f"{self.run.name}-held-out-{self.version}", self.settings["heldOut"]
+    def held_out(self, version: int) -> dict[str, float]:
+        """
+        Format and right answers on questions that training never draws, one sample each, by the policy of a version: the
+        current one, or one that was asked before.
+        """
+        batch, count = f"{self.run.name}-held-out-{version}", self.settings["heldOut"]
         rules = {"groups": count, "oversampling": 1, "dropEqual": False}
-        self.service.begin(batch, tasks_of(self.run, "held-out", count), 1, rules, self.settings["rollout"])
+        self._begin_batch(batch, tasks_of(self.run, "held-out", count), 1, rules)
         groups = self._take(batch, count)
         return {"call": part_mean(groups, "call") / 0.3, "answer": part_mean(groups, "answer") / 0.7}
 
@@ -87,7 +96,7 @@ class Loop:
             "call": part_mean(groups, "call") / 0.3,
             "answer": part_mean(groups, "answer") / 0.7,
             "uniform": sum(group.uniform for group in groups),
-            "dropped": self.service.counts(self._name(step))["dropped"],
+            "dropped": self.service.batch(self._name(step), wait=30).counts.dropped,
             "groups": [group.id for group in groups],
             "ratio": ratio.mean,
             "largestRatio": ratio.largest,
@@ -123,22 +132,32 @@ class Loop:
 
     def _bring(self, version: int) -> None:
         """Brings the servers to a version; after a crash they may be there already, or one behind."""
-        if self.service.version() == version:
+        if self.service.pool().version == version:
             return
-        weights = self.journal.weights(version - 1 if self.run.leave_out_swap else version)
-        self.service.swap(version, weights.resolve(), "abort")
+        self.servers.bring(version, self.journal.weights(version - 1 if self.run.leave_out_swap else version))
 
     def _name(self, step: int) -> str:
         return f"{self.run.name}-{step}"
 
     def _begin(self, step: int) -> None:
         tasks = tasks_of(self.run, f"step-{step}", self.settings["tasksPerStep"])
-        self.service.begin(
-            self._name(step), tasks, self.settings["samples"], self.settings["rules"], self.settings["rollout"]
-        )
+        self._begin_batch(self._name(step), tasks, self.settings["samples"], self.settings["rules"])
+
+    def _begin_batch(self, batch: str, tasks: list[dict], samples: int, rules: dict) -> None:
+        """The same call again begins nothing new."""
+        group = {"samples": samples, "overlong": {"mode": "keep"}}
+        rollout = self.settings["rollout"]
+        self.service.begin_batch([{"tasks": tasks}], rules, group=group, rollout=rollout, key=batch)
 
     def _take(self, batch: str, wanted: int) -> list[Group]:
-        groups = self.service.collect(batch, wanted)
+        """Waits for the groups of a batch. Raises BatchShort: a batch that ends with fewer is not what was asked for."""
+        taken = list(self.service.batch_groups(batch, trajectories=True))
+        if len(taken) < wanted:
+            raise BatchShort(f"batch {batch} has {len(taken)} of {wanted} groups: {self.service.batch(batch).counts}")
+        groups = [
+            Group(one.group_id, [Sequence.of(line) for sample in one.samples if sample.train for line in sample.trajectories])
+            for one in taken
+        ]
         self.tokens += tokens_of(groups)
         return groups
 
