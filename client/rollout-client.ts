@@ -14,6 +14,7 @@ import { closedRollout } from '../activities/closed-rollout.ts';
 import { startRollout } from '../activities/start-rollout.ts';
 import type { Config } from '../config/load.ts';
 import { temporalConnection } from '../config/temporal-connection.ts';
+import { BATCH_WORKFLOW, FLOOR_SIGNAL, type FloorSignal } from '../contracts/batch.ts';
 import { messageOf, RolloutError } from '../contracts/failures.ts';
 import { type RolloutFilter, visibilityQuery } from '../contracts/filter.ts';
 import { POOL_WORKFLOW, type PoolReport, poolWorkflowId } from '../contracts/pool.ts';
@@ -232,8 +233,9 @@ export class RolloutClient {
 
   /**
    * Raises the pool's floor, by which nothing with an older token goes on, and ends what has one at once: what runs,
-   * and what is paused. Where other pools share the namespace their rollouts cannot be told from these while they are
-   * paused: those end when they would go on.
+   * and what is paused. Batches are told, which take no older group any more. Where other pools share the namespace
+   * paused rollouts and batches cannot be told from theirs: those end when they would go on, these keep to the floor that
+   * was there when they began.
    */
   async raiseFloor(version: number, key?: string): Promise<{ pool: PoolReport; sweep: SweepReport }> {
     const pool = await this.pool.raiseFloor(version, key);
@@ -243,7 +245,20 @@ export class RolloutClient {
         return { pool, sweep: { aborted: 0, signalled: 0, silentHosts: [] } };
       }
     }
+    await this.tellBatches({ version });
     return { pool, sweep: await this.cancelMany({ belowVersion: version }, 'stale') };
+  }
+
+  /** One that is not listed yet asks for the floor itself when it begins. */
+  private async tellBatches(floor: FloorSignal): Promise<void> {
+    const query = `WorkflowType = '${BATCH_WORKFLOW}' AND ExecutionStatus = 'Running'`;
+    for await (const { workflowId } of this.temporal.workflow.list({ query })) {
+      try {
+        await this.temporal.workflow.getHandle(workflowId).signal(FLOOR_SIGNAL, floor);
+      } catch (error) {
+        if (!(error instanceof WorkflowNotFoundError)) throw error; // it has ended meanwhile
+      }
+    }
   }
 
   /** Whether a workflow worker has asked for a task in the last minute and a half: one that waits asks each minute. */

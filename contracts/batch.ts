@@ -38,6 +38,8 @@ export interface BatchGroup {
   readonly carried: boolean;
   /** `open`, or how it ended; `stale` if its tokens are too old for this batch. */
   readonly verdict: Verdict | 'open' | 'stale';
+  /** Of its tokens; absent while it is open, and if none has a version. */
+  readonly oldestVersion?: number;
   readonly rewardMean: number | null;
   readonly tokens: number;
   readonly samples: number;
@@ -120,6 +122,12 @@ export interface BatchStatus {
 }
 /** Query of a batch: the events after a number. */
 export const BATCH_EVENTS_QUERY = 'batchEvents';
+
+/** Signal to a batch: the lowest policy version still wanted, from now on. */
+export const FLOOR_SIGNAL = 'floor';
+export interface FloorSignal {
+  readonly version: number;
+}
 
 /** Activities of batches, on `rollouts-records`. */
 export interface BatchActivities {

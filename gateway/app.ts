@@ -2,12 +2,7 @@ import { readFile } from 'node:fs/promises';
 import rateLimit from '@fastify/rate-limit';
 import swagger from '@fastify/swagger';
 import Fastify, { type FastifyBaseLogger, type FastifyInstance } from 'fastify';
-import {
-  jsonSchemaTransform,
-  serializerCompiler,
-  validatorCompiler,
-  type ZodTypeProvider,
-} from 'fastify-type-provider-zod';
+import { jsonSchemaTransform, serializerCompiler, type ZodTypeProvider } from 'fastify-type-provider-zod';
 import { RolloutError } from '../contracts/failures.ts';
 import { protect, type Tokens } from './auth.ts';
 import { type App, Gateway, type GatewayParts } from './gateway.ts';
@@ -23,6 +18,7 @@ import { processRoutes } from './routes/process.ts';
 import { rolloutRoutes } from './routes/rollouts.ts';
 import { trajectoryRoutes } from './routes/trajectory.ts';
 import { traceRequests } from './tracing.ts';
+import { compileValidator } from './validation.ts';
 
 /** What an app is made with. */
 export interface AppOptions extends GatewayParts {
@@ -47,7 +43,7 @@ export async function makeApp({ tokens, log, traced = false, ...parts }: AppOpti
     ...https,
     loggerInstance: log,
     bodyLimit: settings.bodyBytes,
-    maxParamLength: 300,
+    routerOptions: { maxParamLength: 300 },
     // A long poll says nothing until it has something to say.
     requestTimeout: 0,
     connectionTimeout: 0,
@@ -55,7 +51,7 @@ export async function makeApp({ tokens, log, traced = false, ...parts }: AppOpti
   if (traced) traceRequests(app as unknown as FastifyInstance);
   const metrics = countRequests(app as unknown as FastifyInstance);
   app.server.maxConnections = settings.connections;
-  app.setValidatorCompiler(validatorCompiler);
+  app.setValidatorCompiler(compileValidator);
   app.setSerializerCompiler(serializerCompiler);
   answerProblems(app);
   await app.register(rateLimit, { max: settings.requestsPerSecond, timeWindow: 1000 });

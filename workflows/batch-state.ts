@@ -133,9 +133,23 @@ export function withEnd(state: BatchState, end: GroupEnded, rules: BatchRules, a
   const index = state.groups.findIndex(({ groupId }) => groupId === end.groupId);
   const group = state.groups[index];
   if (group?.verdict !== 'open') return state;
-  const { rewardMean, tokens, samples } = end;
-  const ended: BatchGroup = { ...group, rewardMean, tokens, samples, verdict: verdictFor(state, end, rules) };
+  const { rewardMean, tokens, samples, versions } = end;
+  const ended: BatchGroup = {
+    ...{ ...group, rewardMean, tokens, samples, verdict: verdictFor(state, end, rules) },
+    ...(versions ? { oldestVersion: versions[0] } : {}),
+  };
   return decided({ ...state, groups: state.groups.with(index, ended) }, at);
+}
+
+/** A policy version is the lowest still wanted: of what has not been decided on, nothing older is taken. */
+export function withFloor(state: BatchState, version: number, at: string): BatchState {
+  if (version <= state.oldestVersion) return state;
+  const groups = state.groups.map((group, index): BatchGroup => {
+    const { verdict, oldestVersion = version } = group;
+    const stale = index >= state.decided && verdict === 'useful' && oldestVersion < version;
+    return stale ? { ...group, verdict: 'stale' } : group;
+  });
+  return decided({ ...state, groups, oldestVersion: version }, at);
 }
 
 const EQUAL: readonly Verdict[] = ['allZero', 'allOne', 'allEqual'];

@@ -24,6 +24,8 @@ import {
   type BatchResult,
   type BatchState,
   type BatchStatus,
+  FLOOR_SIGNAL,
+  type FloorSignal,
 } from '../contracts/batch.ts';
 import {
   ADOPT_SIGNAL,
@@ -66,6 +68,7 @@ export async function rolloutBatch(input: BatchInput): Promise<BatchResult> {
     if (problem) log.warn('a signal is ignored', { signal: CANCEL_SIGNAL, problem });
     else batch.cancel(signal.reason);
   });
+  setHandler(defineSignal<[FloorSignal]>(FLOOR_SIGNAL), ({ version }) => batch.raiseFloor(version));
   setHandler(defineQuery<BatchStatus>(BATCH_STATUS_QUERY), () => batch.status());
   setHandler(defineQuery<BatchEvent[], [number]>(BATCH_EVENTS_QUERY), (after) => batch.events(after));
   CancellationScope.current().cancelRequested.catch(() => batch.cancel('user'));
@@ -111,6 +114,12 @@ class Batch {
     this.show();
   }
 
+  raiseFloor(version: number): void {
+    this.state = state.withFloor(this.state, version, now());
+    this.changes++;
+    this.show();
+  }
+
   cancel(reason: CancelReason): void {
     this.cancelled ??= reason;
   }
@@ -135,7 +144,9 @@ class Batch {
     const { rules } = this.input;
     const around = await records.surroundings();
     const carried = rules.carryFrom === undefined ? [] : await this.surplusOf(rules.carryFrom);
-    this.state = state.begun(this.input, { ...around, carried, at: now() });
+    // It may have been raised meanwhile.
+    const floor = Math.max(around.floor, this.state.oldestVersion);
+    this.state = state.begun(this.input, { ...around, floor, carried, at: now() });
     const adopt: AdoptSignal = { reportTo: workflowInfo().workflowId };
     for (const groupId of carried) await told(groupWorkflowId(groupId), ADOPT_SIGNAL, adopt);
     // Those that had ended before they were told.

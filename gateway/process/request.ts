@@ -13,7 +13,7 @@ const DEFAULT_SOURCE = 'swebench';
  * trainers call it). Of `sampling_params`, which go to its own client of LLM servers, those are taken that concern
  * sampling; `model`, `api_key` and the like say what the pool of LLM servers knows here.
  */
-export const ProcessRequest = z.object({
+export const ProcessRequest = z.looseObject({
   /** The same id again is the same rollout. */
   job_id: z.string().min(1).max(200).nullish(),
   instance: z.looseObject({

@@ -8,7 +8,7 @@ import { RolloutError } from '../../contracts/failures.ts';
 import type { GroupResult } from '../../contracts/group.ts';
 import { BatchRules, GroupId, GroupRules } from '../../contracts/group-rules.ts';
 import type { Gateway, Routes } from '../gateway.ts';
-import { PROBLEMS, Problem } from '../problems.ts';
+import { HttpProblem, PROBLEMS, Problem } from '../problems.ts';
 import {
   goneWith,
   Key,
@@ -139,7 +139,7 @@ export const batchRoutes: Routes = (app, gateway) => {
         summary: 'What happens in a batch, as server-sent events; goes on after Last-Event-ID',
         params: inBatch,
         headers: z.object({ 'last-event-id': z.coerce.number().int().min(0).optional() }),
-        response: { 404: Problem },
+        response: { 204: z.undefined(), 404: Problem },
       },
     },
     async (request, reply) => {
@@ -151,7 +151,14 @@ export const batchRoutes: Routes = (app, gateway) => {
         after = events.at(-1)?.number ?? after;
         return events;
       };
-      let events: BatchEvent[] = await next();
+      const ended = await gateway.groups.batchResult(batchId);
+      let events: BatchEvent[] = await next().catch((error: unknown) => {
+        // Its groups are kept for longer than its events.
+        if (ended && error instanceof HttpProblem && error.status === 404) return [];
+        throw error;
+      });
+      // Nothing comes any more, and readers of streams come back until they are told so.
+      if (ended && events.length === 0) return reply.code(204).send(undefined as never);
       async function* lines() {
         for (;;) {
           for (const { number, kind, ...rest } of events) {

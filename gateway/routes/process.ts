@@ -59,7 +59,7 @@ export const processRoutes: Routes = (app, gateway) => {
       config: { scope: 'admin' },
       schema: {
         summary: 'ProRL Agent: use an LLM server',
-        body: z.object({ address: AddServer.shape.server.shape.url }),
+        body: z.looseObject({ address: AddServer.shape.server.shape.url }),
         response: { ...PROBLEMS, 200: Said },
       },
     },
@@ -75,7 +75,7 @@ export const processRoutes: Routes = (app, gateway) => {
       config: { scope: 'write' },
       schema: {
         summary: 'ProRL Agent: end a job',
-        body: z.object({ job_id: z.string().min(1).max(200) }),
+        body: z.looseObject({ job_id: z.string().min(1).max(200) }),
         response: { ...PROBLEMS, 200: Said },
       },
     },

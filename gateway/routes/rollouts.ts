@@ -176,7 +176,12 @@ export const rolloutRoutes: Routes = (app, gateway) => {
   );
 };
 
+/** @throws HttpProblem 422 if both are given and differ: what would the same key with another id be? */
 function idOf(given: string | undefined, key: string | undefined): string {
+  if (given !== undefined && key !== undefined && given !== key) {
+    const detail = 'is not what the header Idempotency-Key says: give one of them';
+    throw new HttpProblem(422, `body: /rolloutId ${detail}`, [{ field: '/rolloutId', detail }]);
+  }
   if (given !== undefined) return given;
   if (key === undefined) return `http:${randomUUID()}`;
   // Any text is a key: one that cannot be an id has one made from it.

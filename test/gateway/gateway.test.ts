@@ -105,6 +105,8 @@ test('a rollout is begun once for each key, waited for, and its record is that o
   assert.match(rolloutId, /^http:[0-9a-f]{64}$/);
   const again = await call('POST', '/v1/rollouts', { ...key, body: { task } });
   assert.deepEqual([again.status, again.json().rolloutId], [202, rolloutId]);
+  const named = await call('POST', '/v1/rollouts', { ...key, body: { task, rolloutId: 'another' } });
+  assert.deepEqual([named.status, named.json().errors[0].field], [422, '/rolloutId']);
   const other = await call('POST', '/v1/rollouts', { ...key, body: { task, sample: 1 } });
   assert.deepEqual([other.status, other.type], [409, 'application/problem+json; charset=utf-8']);
   const open = await call('GET', `/v1/rollouts/${rolloutId}`);
@@ -248,6 +250,16 @@ test('bad input is answered with the field that is wrong', async () => {
   await refused(422, /no handler is called "nope"/, 'POST', '/v1/rollouts', {
     task: { ...task, handler: 'nope' },
   });
+  const mistyped = await refused(422, /there is no such field/, 'POST', '/v1/rollouts', {
+    ...{ task, sampling: { temprature: 0.2 }, 'sam/ple': 1 },
+  });
+  assert.deepEqual(
+    mistyped.errors.map(({ field }: { field: string }) => field),
+    ['/sampling/temprature', '/sam~1ple'],
+  );
+  await refused(422, /\/batchid: there is no such field/, 'GET', '/v1/rollouts?batchid=b');
+  const rules = { groups: 1, overSampling: 2 };
+  await refused(422, /\/rules\/overSampling/, 'POST', '/v1/batches', { sources: [{ tasks: [task] }], rules });
   await refused(422, /rolloutId/, 'POST', '/v1/rollouts', { task, rolloutId: '../x' });
   await refused(422, /wait/, 'GET', '/v1/rollouts/x?wait=1000');
   await refused(404, /there is no rollout nobody/, 'GET', '/v1/rollouts/nobody');
@@ -380,6 +392,9 @@ test('a batch streams its groups and its events, and events go on where a reader
     [...rest.text.matchAll(/^id: (\d+)$/gm)].map(([, number]) => Number(number)),
     [numbers.length],
   );
+  const readToTheEnd = { headers: { 'last-event-id': String(numbers.length) } };
+  const over = await call('GET', '/v1/batches/batch-1/events', readToTheEnd);
+  assert.deepEqual([over.status, over.text], [204, ''], 'who has all is told not to come back');
   assert.equal((await call('POST', '/v1/batches', { body: { ...body, rules: { groups: 1 } } })).status, 409);
   const bad = { ...body, batchId: 'batch-2', sources: [{ tasks: [{ ...sum('x', []), data: {} }] }] };
   assert.equal((await call('POST', '/v1/batches', { body: bad })).status, 422);

@@ -155,6 +155,24 @@ test('equal rewards are kept where they are wanted, and tokens that are too old 
   assert.deepEqual(batch.countsOf(state, input.sources).dropped, { stale: 1 });
 });
 
+test('a floor that is raised while a batch runs drops what is older and has not been decided on', () => {
+  const input = inputOf({ groups: 3, oversampling: 2 }, [6]);
+  let state = refilled(batch.begun(input, beginning), input);
+  for (const end of [
+    ending('0.0.0', 'useful', 3),
+    ending('0.2.0', 'useful', 3),
+    ending('0.3.0', 'useful', 4),
+  ])
+    state = batch.withEnd(state, end, input.rules, AT);
+  assert.deepEqual(state.admitted, ['0.0.0'], 'group 1 is open and holds up what follows');
+  state = batch.withFloor(state, 4, AT);
+  assert.equal(batch.withFloor(state, 2, AT), state, 'it is only raised');
+  for (const end of [ending('0.1.0', 'useful', 3), ending('0.4.0', 'useful', 5)])
+    state = batch.withEnd(state, end, input.rules, AT);
+  assert.deepEqual(state.admitted, ['0.0.0', '0.3.0', '0.4.0']);
+  assert.deepEqual(batch.countsOf(state, input.sources).dropped, { stale: 2 });
+});
+
 test('a task is drawn again if its group was of no use, and what is below the floor is of none', () => {
   const input = inputOf({ groups: 3, attemptsPerTask: 2, oversampling: 2 }, [3]);
   let state = refilled(batch.begun(input, { ...beginning, floor: 4 }), input);

@@ -123,33 +123,30 @@ test('a group has the rewards of its samples, and another sample in the place of
   assert.deepEqual(await groups.getGroup('g1'), result);
 });
 
-test('a group that is cancelled ends its rollouts; one at its deadline is judged by what it has', async () => {
+/** Begun early, so that nothing has to wait for its deadline. */
+let late: Awaited<ReturnType<typeof startGroup>>;
+
+test('a group that is cancelled ends its rollouts', async () => {
   gradeAsTasksSay();
-  service.workers.script.run = async ({ request }) => (request.sample === 0 ? report : untilCancelled());
+  const stuck = gate();
+  service.workers.script.run = async ({ request }) => {
+    if (request.sample === 0) return report;
+    if (request.groupId === 'g3') stuck.open();
+    return untilCancelled();
+  };
   const { set } = await tasks([1, 0, 0]);
+  const task = { set, row: 0 };
   const rules = GroupRules.parse({ samples: 2 });
-  const cancelled = await startGroup({ groupId: 'g2', task: { set, row: 0 }, rules, template });
-  const late = await startGroup({
-    groupId: 'g3',
-    task: { set, row: 0 },
-    rules: { ...rules, deadlineSeconds: 2, minSamples: 1 },
-    template,
-  });
+  const limits = { ...rules, deadlineSeconds: 10, minSamples: 1 };
+  late = await startGroup({ groupId: 'g3', task, rules: limits, template });
+  const cancelled = await startGroup({ groupId: 'g2', task, rules, template });
   const begun = async () => (await cancelled.query<GroupStatus>('groupStatus')).open;
   await until(async () => (await begun()) > 0, 'it has begun');
   await cancelled.signal('cancel', { reason: 'superseded' });
   const { verdict } = (await cancelled.result()) as GroupResult;
   assert.equal(verdict, 'cancelled');
-  const result = (await late.result()) as GroupResult;
-  assert.equal(result.verdict, 'allOne');
-  assert.deepEqual(
-    result.samples.map(({ outcome, cancelled: why }) => [outcome, why]),
-    [
-      ['completed', null],
-      ['cancelled', 'deadline'],
-    ],
-  );
   assert.deepEqual(await service.client.isOpen('g2.1'), false);
+  await stuck.passed;
 });
 
 test('a batch drops groups with equal rewards, begins others, and takes its own in the order of the starts', async () => {
@@ -348,6 +345,35 @@ test('a batch goes on in a new history with its groups open, and through the dea
   held.open();
   assert.deepEqual((await latest.result()).groups, ['b7:0.6', 'b7:0.7', 'b7:0.8', 'b7:0.9']);
   assert.notEqual((await latest.describe()).runId, batch.firstExecutionRunId, 'in another history');
+});
+
+test('a floor that is raised reaches a batch that runs, and what has ended and waits for its turn', async () => {
+  gradeAsTasksSay();
+  const { run } = service.workers.script;
+  const held = gate();
+  service.workers.script.run = async (input) => {
+    if (input.request.groupId === 'b10:0.0') await held.passed;
+    return run(input);
+  };
+  const sources = [source(await tasks([0, 1], [0, 1]))];
+  const batch = await startBatch('b10', { sources, rules: BatchRules.parse({ groups: 2 }) });
+  await until(async () => (await groups.getGroup('b10:0.1')) !== undefined, 'the second group has ended');
+  await service.client.raiseFloor(report.policyVersions[0] + 1);
+  held.open();
+  const { end, counts } = await batch.result();
+  assert.deepEqual([end, counts.dropped], ['exhausted', { stale: 2 }]);
+});
+
+test('a group at its deadline is judged by what it has', async () => {
+  const result = (await late.result()) as GroupResult;
+  assert.equal(result.verdict, 'allOne');
+  assert.deepEqual(
+    result.samples.map(({ outcome, cancelled: why }) => [outcome, why]),
+    [
+      ['completed', null],
+      ['cancelled', 'deadline'],
+    ],
+  );
 });
 
 test('histories of groups and batches replay', async () => {

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Protocol
 
 import httpx
-from durable_rollouts import PoolReport, RolloutClient
+from durable_rollouts import RolloutClient
+from durable_rollouts.models import PoolReport
 
 from .gguf_file import GgufFiles
 

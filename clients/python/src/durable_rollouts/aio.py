@@ -250,7 +250,8 @@ class AsyncRolloutClient:
                                 if item is not None:
                                     tries.progress()
                                     yield item
-                        if stream.over:
+                        # 204: the service has nothing more, and never will.
+                        if stream.over or response.status_code == 204:
                             return
                         pause = tries.cut()
                     else:

@@ -249,7 +249,8 @@ class RolloutClient:
                                 if item is not None:
                                     tries.progress()
                                     yield item
-                        if stream.over:
+                        # 204: the service has nothing more, and never will.
+                        if stream.over or response.status_code == 204:
                             return
                         pause = tries.cut()
                     else:
