@@ -3,21 +3,21 @@
  * server, the stack, the HTTP service, and the trainer, which knows only the last. A run that was interrupted goes on
  * from its newest checkpoint when it is asked for again.
  */
-import { type ChildProcess, spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { existsSync, mkdirSync, openSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
-import { EMBEDDED_SERVER, startEmbeddedLlm } from '../../activities/llm/embedded/server.ts';
+import { EMBEDDED_SERVER } from '../../activities/llm/embedded/server.ts';
 import { loadConfig } from '../../config/load.ts';
 import { loadTools, PROJECT_ROOT } from '../../config/tools.ts';
-import { freePort, startVllmServer } from '../../scripts/vllm/server.ts';
+import { pinnedEnvironment } from '../../scripts/setup/lib/environment.mjs';
+import { freePort } from '../../scripts/vllm/server.ts';
 import { type Stack, startStack } from '../../workers/stack/stack.ts';
+import { finish, ready, start, stopAll } from './children.ts';
+import { type Served, startLlama, startVllm } from './llm-servers.ts';
 
 const HERE = import.meta.dirname;
+const TRL = path.join(PROJECT_ROOT, 'examples', 'trl', 'train.py');
 const SETTINGS = path.join(HERE, 'sums.json');
-/** Tokens of a request's context. */
-const CONTEXT = 512;
 
 const { values: options } = parseArgs({
   options: {
@@ -33,22 +33,12 @@ const { values: options } = parseArgs({
     ahead: { type: 'boolean', default: false },
     /** Learning rate 0. */
     still: { type: 'boolean', default: false },
+    /** TRL's trainer instead of the example's own (examples/trl). */
+    trl: { type: 'boolean', default: false },
     /** The servers are given the old weights as the new version: the trainer stops. */
     'leave-out-swap': { type: 'boolean', default: false },
   },
 });
-
-/** Ended with this process, whatever ends it. */
-const children = new Set<ChildProcess>();
-process.once('exit', () => {
-  for (const child of children) child.kill('SIGTERM');
-});
-// What runs ends, and with it this process, after its servers.
-for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-  process.on(signal, () => {
-    for (const child of children) child.kill('SIGTERM');
-  });
-}
 
 async function main(): Promise<void> {
   await finish(start(process.execPath, ['scripts/vllm/main.mjs', '--only-set-up']), 'the set-up of vLLM');
@@ -64,7 +54,7 @@ async function main(): Promise<void> {
     );
   }
   for (const seed of options.seed === undefined ? seeds : [Number(options.seed)]) {
-    const kind = options.still ? 'control' : options.ahead ? 'ahead' : algorithm;
+    const kind = options.trl ? 'trl' : options.still ? 'control' : options.ahead ? 'ahead' : algorithm;
     const name = options.llm === 'llama.cpp' ? `${kind}-llama` : kind;
     await train({
       ...{ seed, kind: name, base, python, vllm: vllm.vllm },
@@ -104,25 +94,23 @@ async function train({ seed, kind, dropEqual, base, python, vllm, folder }: Trai
   const { version, weights } = newest(folder, base);
   const llama = options.llm === 'llama.cpp';
   const server = await (llama ? startLlama : startVllm)({
-    ...{ python, vllm, base, folder, weights: path.resolve(weights), port: port.vllm },
+    ...{ python, vllm, base, folder, weights: path.resolve(weights), version, port: port.vllm },
   });
   let stack: Stack | undefined;
   try {
-    if (version > 0 && !llama) await tellVersion(server.url, version);
     const config = path.join(folder, 'rollouts.toml');
     writeFileSync(config, configuration(server, version, port.gateway));
     const rollouts = ['bin/rollouts.mjs', '--config', config, '--state-dir', stateDir];
     stack = await startStack(loadConfig({ file: config, flags: { state: { folder: stateDir } } }), (line) =>
       process.stderr.write(`${line}\n`),
     );
-    const gateway = start(
-      process.execPath,
-      [...rollouts, 'gateway'],
-      openSync(path.join(folder, 'gateway.log'), 'a'),
-    );
+    const gateway = start(process.execPath, [...rollouts, 'gateway'], {
+      log: openSync(path.join(folder, 'gateway.log'), 'a'),
+    });
     const service = `http://127.0.0.1:${port.gateway}`;
     await ready(service, gateway);
-    const args = ['-m', 'trainer', '--service', service, '--settings', path.resolve(options.settings)];
+    const program = options.trl ? [TRL] : ['-m', 'trainer'];
+    const args = [...program, '--service', service, '--settings', path.resolve(options.settings)];
     args.push(
       '--seed',
       String(seed),
@@ -140,46 +128,12 @@ async function train({ seed, kind, dropEqual, base, python, vllm, folder }: Trai
     if (version === 0 && !options.ahead && !dropEqual) args.push('--count');
     for (const flag of ['ahead', 'still', 'leave-out-swap'] as const)
       if (options[flag]) args.push(`--${flag}`);
-    await finish(start(python, args), 'the trainer');
+    await finish(start(python, args, { packages: options.trl ? [await trlPackages()] : [] }), 'the trainer');
   } finally {
-    for (const child of children) await stop(child);
+    await stopAll();
     await stack?.stop();
     await server.stop();
   }
-}
-
-/** What a run's first LLM server is started with. */
-interface FirstServer {
-  readonly python: string;
-  readonly vllm: string;
-  readonly base: string;
-  readonly folder: string;
-  readonly weights: string;
-  readonly port: number;
-}
-
-/** A running one, and what the pool is told of it. */
-interface Served {
-  readonly url: string;
-  readonly entry: string;
-  stop(): Promise<void>;
-}
-
-async function startVllm({ vllm, base, folder, weights, port }: FirstServer): Promise<Served> {
-  const flags = ['--enable-scale-out', '--logprobs-mode', 'processed_logprobs', '--tokenizer', base];
-  const server = await startVllmServer({
-    ...{ vllm, folder, flags, port, model: weights, context: CONTEXT, requests: 32 },
-  });
-  return { url: server.url, entry: `dialect = "vllm", tokenizer = "${base}"`, stop: server.stop };
-}
-
-async function startLlama({ python, folder, weights, port }: FirstServer): Promise<Served> {
-  await finish(start(python, ['-m', 'trainer.gguf_file', loadTools().model, weights]), 'gguf_file');
-  const server = await startEmbeddedLlm({
-    ...{ python: loadTools().python, model: path.join(weights, 'model.gguf'), port, exact: true },
-    ...{ contextTokens: CONTEXT, parallel: 8, logFile: path.join(folder, 'llama.log') },
-  });
-  return { url: server.url, entry: 'dialect = "llama.cpp"', stop: server.stop };
 }
 
 /** Where a run's servers listen, the same after a restart: the pool knows its server by its address. */
@@ -209,46 +163,16 @@ function configuration({ url, entry }: Served, version: number, gatewayPort: num
   ].join('\n\n');
 }
 
-async function tellVersion(url: string, version: number): Promise<void> {
-  const body = JSON.stringify({ new_version: String(version) });
-  const headers = { 'content-type': 'application/json' };
-  const response = await fetch(`${url}/update_weight_version`, { method: 'POST', headers, body });
-  if (!response.ok) throw new Error(`update_weight_version: ${response.status} ${await response.text()}`);
-}
-
-/** Starts a program; what it says goes to this process's standard error, or to a file that is open. */
-function start(file: string, args: readonly string[], log = 2): ChildProcess {
-  const PYTHONPATH = [HERE, path.join(PROJECT_ROOT, 'clients', 'python', 'src')].join(path.delimiter);
-  const env = { ...process.env, PYTHONPATH, HF_HUB_OFFLINE: '1', TQDM_DISABLE: '1' };
-  const child = spawn(file, args, { cwd: PROJECT_ROOT, env, stdio: ['ignore', log, log] });
-  children.add(child);
-  child.once('exit', () => children.delete(child));
-  return child;
-}
-
-async function finish(child: ChildProcess, what: string): Promise<void> {
-  const [code, signal] = await once(child, 'exit');
-  if (code !== 0) throw new Error(`${what} ended with ${signal ?? `exit code ${code}`}`);
-}
-
-async function stop(child: ChildProcess): Promise<void> {
-  if (child.exitCode !== null || child.signalCode !== null) return;
-  const ended = once(child, 'exit');
-  child.kill('SIGTERM');
-  await ended;
-}
-
-/** Resolves when the service takes requests. @throws Error if `child` has ended first */
-async function ready(url: string, child: ChildProcess): Promise<void> {
-  for (;;) {
-    if (child.exitCode !== null) throw new Error(`${child.spawnargs.join(' ')} ended`);
-    const status = await fetch(`${url}/readyz`).then(
-      (response) => response.status,
-      () => 0,
-    );
-    if (status === 200) return;
-    await new Promise((resolve) => setTimeout(resolve, 250));
-  }
+/** Folder of TRL's packages, beside those of vLLM's environment. */
+async function trlPackages(): Promise<string> {
+  const environment = await pinnedEnvironment({
+    name: 'trl',
+    requirements: path.join(path.dirname(TRL), 'requirements.txt'),
+    env: process.env,
+    say: () => process.stderr.write('bringing TRL\n'),
+  });
+  const lib = path.join(environment, 'lib');
+  return path.join(lib, readdirSync(lib)[0] as string, 'site-packages');
 }
 
 await main();
