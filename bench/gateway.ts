@@ -14,8 +14,8 @@ import { withFolder } from './pipeline/folder.ts';
 
 const ROLLOUTS = 2_000;
 const CONNECTIONS = 64;
-/** Of the batch whose results are collected: so many groups of so many. */
-const BATCH = { groups: 64, samples: 8 };
+/** Of the batch whose results are collected: so many groups of so many, and the seconds after which it ends anyway. */
+const BATCH = { groups: 64, samples: 8, deadlineSeconds: 180 };
 /** The tenant whose batch goes before the rollouts that were submitted before it. */
 const COLLECTOR = 'collector';
 /** First port that is tried. */
@@ -42,7 +42,7 @@ export async function benchGateway({ n, say }: BenchOptions): Promise<BenchResul
       const { pid } = gateway;
       const url = `http://127.0.0.1:${port}`;
       const total = n ?? ROLLOUTS;
-      await submit(url, agent, 'warm', WARM_UP);
+      await submit(url, agent, 'warm', Math.min(WARM_UP, total));
       const [before, memory] = [cpuMs([pid]), watchMemory(pid)];
       const started = performance.now();
       const times = await submit(url, agent, 'rollout', total);
@@ -50,7 +50,9 @@ export async function benchGateway({ n, say }: BenchOptions): Promise<BenchResul
       const accepted_per_s = rounded(times.length / seconds);
       say(`${times.length} accepted, ${accepted_per_s}/s, p99 ${percentile(times, 99)} ms`);
       const rss_mb = await memory.peak();
-      const batch = await collectBatch(url, agent, say);
+      // A smaller form of the benchmark has a smaller batch.
+      const groups = Math.max(1, Math.round((BATCH.groups * total) / ROLLOUTS));
+      const batch = await collectBatch(url, agent, groups, say);
       return {
         bench: 'gateway',
         n: times.length,
@@ -121,19 +123,15 @@ async function submit(url: string, agent: Agent, prefix: string, count: number):
 }
 
 /** A batch from its submission to its last group, read as one stream. */
-async function collectBatch(url: string, dispatcher: Agent, say: BenchOptions['say']) {
-  const { groups, samples } = BATCH;
+async function collectBatch(url: string, dispatcher: Agent, groups: number, say: BenchOptions['say']) {
+  const { samples, deadlineSeconds } = BATCH;
   const tasks = Array.from({ length: groups }, (_, at) => taskOf(`task-${at}`));
   const started = performance.now();
   await post(`${url}/v1/batches`, dispatcher, {
     ...{ batchId: 'batch', tenant: COLLECTOR, sources: [{ tasks }], group: { samples } },
-    rules: { groups, dropEqual: false, oversampling: 1 },
+    rules: { groups, dropEqual: false, oversampling: 1, deadlineSeconds },
   });
-  const answer = await request(`${url}/v1/batches/batch/groups?trajectories=true`, {
-    ...{ dispatcher, bodyTimeout: 0 },
-  });
-  let text = '';
-  for await (const part of answer.body) text += part;
+  const { text, requests } = await readGroups(url, dispatcher);
   const rewards = text
     .trim()
     .split('\n')
@@ -143,10 +141,33 @@ async function collectBatch(url: string, dispatcher: Agent, say: BenchOptions['s
   say(`batch: ${rewards.length} graded rollouts with trajectories in ${seconds} s by one request`);
   return {
     batch_rollouts: rewards.length,
-    batch_requests: 2,
+    batch_wanted: groups * samples,
+    batch_requests: 1 + requests,
     batch_s: seconds,
     batch_mb: rounded(text.length / 1e6),
   };
+}
+
+/** The groups of the batch as JSON lines, asked for again, as clients do, where it is too early or an answer breaks off. */
+async function readGroups(url: string, dispatcher: Agent): Promise<{ text: string; requests: number }> {
+  let text = '';
+  for (let requests = 1; ; requests++) {
+    const after = text.split('\n').length - 1;
+    const place = `${url}/v1/batches/batch/groups?trajectories=true&after=${after}`;
+    const answer = await request(place, { dispatcher, bodyTimeout: 0 });
+    if (answer.statusCode === 200) {
+      try {
+        for await (const part of answer.body) text += part;
+        return { text, requests };
+      } catch {
+        text = text.slice(0, text.lastIndexOf('\n') + 1);
+      }
+    } else {
+      const said = await answer.body.text();
+      if (answer.statusCode !== 503) throw new Error(`${answer.statusCode}: ${said}`);
+    }
+    await delay(1000);
+  }
 }
 
 /** The most that a process has in memory until it is asked. */

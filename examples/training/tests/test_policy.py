@@ -6,6 +6,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from trainer.data import Group, Sequence  # noqa: E402
+from trainer.loop import TokensOff, check  # noqa: E402
 from trainer.policy import Policy  # noqa: E402
 
 
@@ -62,6 +63,19 @@ def test_an_update_raises_what_was_better_and_lowers_what_was_worse(policy):
     policy.update([group], (0.2, 0.28), 2.0)
     after = policy.logprobs(group.sequences).sum(1)
     assert [(b > a).item() for a, b in zip(before, after)] == [False, False, True, True]
+
+
+def test_weights_that_the_servers_did_not_get_are_noticed(policy):
+    group = group_of(policy, OUTPUTS, [0, 0, 1, 1])
+    assert check(policy, [group], 0, 0).tokens == 12
+    with pytest.raises(TokensOff, match="1 versions old, 0 allowed"):
+        check(policy, [group], 1, 0)
+    policy.update([group], (0.2, 0.28), 2.0)
+    # As with --leave-out-swap: what the servers sampled is called the new version's.
+    for one in group.sequences:
+        one.versions[:] = [1] * len(one.versions)
+    with pytest.raises(TokensOff, match="do not sample with these weights"):
+        check(policy, [group], 1, 0)
 
 
 def test_groups_with_equal_rewards_change_nothing(policy):

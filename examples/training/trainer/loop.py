@@ -11,7 +11,7 @@ from durable_rollouts import RolloutClient
 
 from .data import Group, Sequence, part_mean, staleness
 from .journal import Journal
-from .policy import Policy
+from .policy import Policy, Ratio
 from .servers import Servers
 
 #: Float32 on both sides agrees within this; weights that were not swapped are off by a thousand times as much.
@@ -87,7 +87,7 @@ class Loop:
         sampled = time.monotonic()
         if self.run.ahead and step + 1 < self.settings["steps"]:
             self._begin(step + 1)
-        ratio = self._check(step, groups)
+        ratio = check(self.policy, groups, step, 1 if self.run.ahead else 0)
         update = self.policy.update(groups, tuple(self.settings["clip"]), TRUNCATION)
         updated = time.monotonic()
         row = {
@@ -116,19 +116,6 @@ class Loop:
             f"{sampled - began:.1f} s sampling, {updated - sampled:.1f} s update, "
             f"{time.monotonic() - updated:.1f} s swap"
         )
-
-    def _check(self, step: int, groups: list[Group]):
-        """Refuses a batch whose log-probabilities are not this policy's, or that is older than it may be."""
-        ratio = self.policy.ratio(groups, step)
-        if ratio.mean > LARGEST_MEAN_LOG_RATIO:
-            raise TokensOff(
-                f"mean |log ratio| of version {step} is {ratio.mean:.2e} (at most {LARGEST_MEAN_LOG_RATIO:.0e}): "
-                "the servers do not sample with these weights"
-            )
-        allowed = 1 if self.run.ahead else 0
-        if staleness(groups, step) > allowed:
-            raise TokensOff(f"tokens are {staleness(groups, step)} versions old, {allowed} allowed")
-        return ratio
 
     def _bring(self, version: int) -> None:
         """Brings the servers to a version; after a crash they may be there already, or one behind."""
@@ -160,6 +147,22 @@ class Loop:
         ]
         self.tokens += tokens_of(groups)
         return groups
+
+
+def check(policy: Policy, groups: list[Group], version: int, allowed: int) -> Ratio:
+    """
+    How exact the log-probabilities of a batch are. Raises TokensOff if they are not this policy's, or the tokens more
+    than `allowed` versions old.
+    """
+    ratio = policy.ratio(groups, version)
+    if ratio.mean > LARGEST_MEAN_LOG_RATIO:
+        raise TokensOff(
+            f"mean |log ratio| of version {version} is {ratio.mean:.2e} (at most {LARGEST_MEAN_LOG_RATIO:.0e}): "
+            "the servers do not sample with these weights"
+        )
+    if staleness(groups, version) > allowed:
+        raise TokensOff(f"tokens are {staleness(groups, version)} versions old, {allowed} allowed")
+    return ratio
 
 
 def tokens_of(groups: list[Group]) -> int:
