@@ -1,8 +1,8 @@
 import { DefaultLogger, type Logger, type LogLevel } from '@temporalio/worker';
-import { type DestinationStream, type Logger as Pino, pino, stdSerializers } from 'pino';
+import { type DestinationStream, type Logger as Pino, pino } from 'pino';
 import type { Config } from '../config/load.ts';
 import { ROLLOUT_WORKFLOW } from '../contracts/signals.ts';
-import { redacted, redactedText } from './redact.ts';
+import { redacted, redactedError, redactedText } from './redact.ts';
 import { currentWork, logFields } from './work-context.ts';
 
 /** Processes that write logs; `temporal` is the Temporal SDK's part in each. */
@@ -37,7 +37,7 @@ export function makeLogger(
     base: { component: NAMES[component], host: derived.host, pid: process.pid },
     mixin: () => logFields(currentWork()),
     formatters: { log: (fields: object) => redacted(fields) as Record<string, unknown> },
-    serializers: { err: (error: Error) => redacted({ ...stdSerializers.err(error) }) },
+    serializers: { err: redactedError },
     hooks: { streamWrite: redactedText },
   };
   return pino(options, stream);

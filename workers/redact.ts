@@ -1,3 +1,5 @@
+import { stdSerializers } from 'pino';
+
 /** What stands for what is not to be read. */
 export const REDACTED = '[redacted]';
 
@@ -6,6 +8,8 @@ const SECRET =
   /^(proxy-)?authorization$|^(set-)?cookie$|^(x-)?api[-_]?key$|token$|secret$|password$|passphrase$|credentials?$|private[-_]?key$/i;
 /** Names whose values give a task's answer away, to whoever reads logs and trains or is trained. */
 const ANSWER = /^(answers?|solutions?|expected|reference|tests?|outcome)$/i;
+/** Failures whose messages are a grader's or handler's own words, which may quote the answer; the record has them. */
+const TELLING = new Set(['GraderFailed', 'HandlerFailed', 'InvalidTask']);
 /** Nothing of use to a reader lies deeper. */
 const DEEPEST = 8;
 
@@ -19,9 +23,25 @@ export function redacted(value: unknown, depth = 0): unknown {
   if (Array.isArray(value)) return value.map((each) => redacted(each, depth + 1));
   // Errors have a serializer of their own, dates and the like say what they are themselves.
   if (!isPlain(value)) return value;
+  const telling = 'type' in value && TELLING.has(String(value.type));
   return Object.fromEntries(
-    Object.entries(value).map(([name, each]) => [name, redactedField(name, each, depth)]),
+    Object.entries(value).map(([name, each]) => [
+      name,
+      telling && name === 'message' ? REDACTED : redactedField(name, each, depth),
+    ]),
   );
+}
+
+/** An error as a plain object, without secrets and answers. */
+export function redactedError(error: Error): unknown {
+  const { stack, ...fields } = stdSerializers.err(error);
+  for (let cause: unknown = error; cause instanceof Error; cause = cause.cause) {
+    const { type } = cause as { readonly type?: unknown };
+    if (!TELLING.has(String(type))) continue;
+    const frames = stack.split('\n').filter((line) => /^ +at /.test(line));
+    return redacted({ ...fields, failure: type, message: REDACTED, stack: frames.join('\n') });
+  }
+  return redacted({ ...fields, stack });
 }
 
 function redactedField(name: string, value: unknown, depth: number): unknown {
@@ -37,7 +57,8 @@ function redactedField(name: string, value: unknown, depth: number): unknown {
 export function redactedText(line: string): string {
   return line
     .replace(/\b(Bearer|Basic)\s+[A-Za-z0-9._~+/-]+=*/gi, `$1 ${REDACTED}`)
-    .replace(/(\w+:\/\/)[^\s/@:"\\]+:[^\s/@"\\]+@/g, `$1${REDACTED}@`);
+    .replace(/(\w+:\/\/)[^\s/@:"\\]+:[^\s/@"\\]+@/g, `$1${REDACTED}@`)
+    .replace(/([?&][\w-]*(?:key|token|secret|password|signature)=)[^&\s"\\]+/gi, `$1${REDACTED}`);
 }
 
 function isPlain(value: object): boolean {

@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Context } from '@temporalio/activity';
+import { ActivityFailure, ApplicationFailure } from '@temporalio/common';
 import { MockActivityEnvironment } from '@temporalio/testing';
 import { loadConfig } from '../../config/load.ts';
+import { RolloutError } from '../../contracts/failures.ts';
 import { LlmServer } from '../../contracts/llm.ts';
 import { type LogComponent, makeLogger, temporalLogger } from '../../workers/log.ts';
 import { redacted } from '../../workers/redact.ts';
@@ -96,6 +98,35 @@ test('secrets, answers and tasks’ data are in no line, however deep and whoeve
   assert.deepEqual(line?.headers, { Authorization: '[redacted]', accept: 'text/plain' });
   assert.equal(line?.msg, 'asked http://[redacted]@llm:8000/v1 with Bearer [redacted]');
   assert.match(text, /"type":"Error"/);
+});
+
+test('what a grader said stays out of lines, in whatever it failed; the type stays', () => {
+  const { logger, lines, config } = logged('worker');
+  const failure = ApplicationFailure.create({
+    ...{ type: 'GraderFailed', message: 'the gold answer is no mathematics: forty-two' },
+    details: [{ failure: { type: 'GraderFailed', stage: 'evaluate', message: 'forty-two is none' } }],
+  });
+  temporalLogger(logger, config.log).warn('Activity failed', {
+    error: new ActivityFailure('evaluate failed', 'evaluate', '1', 'IN_PROGRESS', 'w', failure),
+  });
+  logger.warn({ type: 'GraderFailed', stage: 'evaluate', message: 'not forty-two' }, 'trying again');
+  logger.warn({ err: new RolloutError('SandboxLost', 'the host is gone') }, 'trying again');
+  const text = JSON.stringify(lines);
+  assert.ok(!text.includes('forty-two'), text);
+  const errors = lines.map(({ err }) => err as { failure?: string; stack: string; message: string });
+  assert.equal(errors[0]?.failure, 'GraderFailed');
+  assert.match(errors[0]?.stack ?? '', /^ +at .*log\.test\.ts/);
+  assert.equal(lines[1]?.type, 'GraderFailed');
+  assert.match(errors[2]?.message ?? '', /the host is gone/);
+});
+
+test('keys in addresses are in no line', () => {
+  const { logger, lines } = logged('worker');
+  logger.warn('GET http://llm:8000/v1?api_key=s3cret-1&n=2&X-Amz-Signature=s3cret-2 failed');
+  assert.equal(
+    lines[0]?.msg,
+    'GET http://llm:8000/v1?api_key=[redacted]&n=2&X-Amz-Signature=[redacted] failed',
+  );
 });
 
 test('what is no secret stays, counts of tokens among it', () => {
