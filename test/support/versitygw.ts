@@ -1,5 +1,6 @@
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
 import net from 'node:net';
 import os from 'node:os';
@@ -26,10 +27,12 @@ export async function buildVersitygw(): Promise<string> {
   const cache =
     env.ROLLOUTS_CACHE ?? path.join(env.XDG_CACHE_HOME ?? `${os.homedir()}/.cache`, 'durable-rollouts');
   const folder = path.join(cache, `versitygw-${VERSION}`);
+  const program = path.join(folder, 'versitygw');
+  if (existsSync(program)) return program;
   await mkdir(folder, { recursive: true });
   const source = `github.com/versity/versitygw/cmd/versitygw@${VERSION}`;
   await promisify(execFile)('go', ['install', source], { env: { ...env, GOBIN: folder }, cwd: '/' });
-  return path.join(folder, 'versitygw');
+  return program;
 }
 
 /** `folder`: exists, on a file system with extended attributes. */

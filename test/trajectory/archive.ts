@@ -38,7 +38,13 @@ export async function keep(store: TrajectoryStore, rolloutId: string, unfinished
     1,
   )[0] as LedgerRecord[];
   const key = { rolloutId, workflowRunId: 'run', attempt: 1 };
-  const context = { request, workflowRunId: 'run', attempt: 1, reward: null, metadata: {} };
+  const context = {
+    request: { ...request, rolloutId },
+    workflowRunId: 'run',
+    attempt: 1,
+    reward: null,
+    metadata: {},
+  };
   const trajectory = assembleTrajectory(records, context);
   await store.putLedger(key, records);
   const ref = await store.putTrajectory(key, [trajectory]);
