@@ -184,11 +184,6 @@ export const COMMANDS: Readonly<Record<string, RunBy>> = {
     file: 'test/chaos/short.test.ts',
     has: '--short',
   },
-  'npm run train:example': TRAINING,
-  'npm run train:example -- --seed 1 --still': TRAINING,
-  'npm run train:example -- --seed 1 --ahead': TRAINING,
-  'npm run train:example -- --seed 1 --leave-out-swap': TRAINING,
-  'npm run train:example -- --settings examples/training/sums-dapo.json': TRAINING,
 
   'cd temporal-config/production': SERVER_UP,
   './install.sh /opt/temporal': SERVER_UP,
@@ -207,13 +202,19 @@ export const COMMANDS: Readonly<Record<string, RunBy>> = {
   "systemctl stop 'rollouts-worker@*' rollouts-host": { checked: 'temporal-config/production/systemd' },
   'docker build -f temporal-config/production/Dockerfile --target temporal -t temporal-server:1.32.2 .':
     DOCKER,
-  'docker build -f temporal-config/production/Dockerfile --target rollouts -t rollouts:latest .': DOCKER,
-  'kubectl apply -f temporal-config/production/kubernetes/namespaces.yaml': KUBERNETES,
-  'kubectl -n rollouts create secret generic temporal-database --from-file=password': KUBERNETES,
-  'kubectl -n rollouts create secret generic rollouts-keys --from-file=keys.json': KUBERNETES,
-  'kubectl -n rollouts create secret generic rollouts-tokens --from-file=tokens.json': KUBERNETES,
-  'kubectl apply -k temporal-config/production/kubernetes': KUBERNETES,
   'export ROLLOUTS_CHECKOUT=… ROLLOUTS_SHARED=… ROLLOUTS_DATABASE=… TEMPORAL_PROGRAMS=…': SLURM,
-  'sbatch temporal-config/production/slurm/server.sbatch': SLURM,
-  'sbatch --nodes=8 temporal-config/production/slurm/workers.sbatch': SLURM,
 };
+
+/** The same for commands that begin so, whatever their flags. */
+const BEGINNINGS: Readonly<Record<string, RunBy>> = {
+  'npm run train:example': TRAINING,
+  'kubectl ': KUBERNETES,
+  'docker build ': DOCKER,
+  'sbatch ': SLURM,
+};
+
+/** Undefined: nobody. */
+export function runBy(command: string): RunBy | undefined {
+  const beginning = Object.keys(BEGINNINGS).find((each) => command.startsWith(each));
+  return COMMANDS[command] ?? (beginning === undefined ? undefined : BEGINNINGS[beginning]);
+}
