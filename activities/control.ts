@@ -2,6 +2,7 @@ import { rm } from 'node:fs/promises';
 import { Context } from '@temporalio/activity';
 import { messageOf, RolloutError } from '../contracts/failures.ts';
 import type { LedgerLine, LedgerRecord } from '../contracts/ledger.ts';
+import type { SandboxInfo } from '../contracts/sandbox.ts';
 import type {
   ControlActivities,
   HostActivities,
@@ -13,6 +14,9 @@ import { atEdge } from './errors.ts';
 import type { SandboxClient } from './sandbox/client.ts';
 import type { AttemptKey, TrajectoryStore } from './trajectory/store.ts';
 import { versionRange } from './trajectory/versions.ts';
+
+/** Of a sandbox in which nothing runs: its ledger is all that there is to keep. */
+const NO_WORKSPACE = { sha256: '', bytes: 0 };
 
 export interface ControlDependencies {
   readonly sandboxes: SandboxClient;
@@ -68,20 +72,24 @@ export function makeControlActivities({
       const records = recordsOf(ledger);
       await store.putLedger(key, records);
       await sandboxes.kill(sandboxId, info.fence);
-      const snapshot = await sandboxes.snapshot(sandboxId, { fence: info.fence, file });
-      if (snapshot.status === 'tooLarge') return null;
-      if (snapshot.omitted > 0) {
-        // Kept whole or not at all.
-        await rm(snapshot.file);
-        return null;
-      }
-      const { sha256, bytes } = snapshot;
+      const workspace = info.backend === 'none' ? NO_WORKSPACE : await keep(info, file);
+      if (!workspace) return null;
       const versions = versionRange(records);
-      shelf = { file, sha256, bytes, ...(versions ? { oldestVersion: versions[0] } : {}) };
+      shelf = { file, ...workspace, ...(versions ? { oldestVersion: versions[0] } : {}) };
       await store.putShelf(shelf);
     }
     await sandboxes.release(sandboxId);
     return shelf;
+  }
+
+  /** Keeps a workspace whole or not at all. */
+  async function keep({ sandboxId, fence }: SandboxInfo, file: string) {
+    const snapshot = await sandboxes.snapshot(sandboxId, { fence, file });
+    if (snapshot.status === 'tooLarge') return null;
+    const { sha256, bytes, omitted } = snapshot;
+    if (omitted === 0) return { sha256, bytes };
+    await rm(snapshot.file);
+    return null;
   }
 
   /** Copies what was recorded to the store before the sandbox goes. */

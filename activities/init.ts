@@ -89,7 +89,7 @@ export function makeInitActivities({
    * as it has to be: a try of this stage that broke off had begun to fill it
    */
   async function putBack(
-    { sandboxId, fence }: SandboxInfo,
+    { sandboxId, fence, backend }: SandboxInfo,
     shelf: Shelf,
     key: AttemptKey,
     signal: AbortSignal,
@@ -100,10 +100,14 @@ export function makeInitActivities({
     const { file, sha256 } = shelf;
     // Before the first turn no tool has run.
     const hadShells = records.some(({ kind }) => kind === 'sampled');
-    await sandboxes.restore(sandboxId, { fence, file, sha256, hadShells }, signal).catch((error: unknown) => {
-      if (!(error instanceof RolloutError) || error.type !== 'InvalidRequest') throw error;
-      throw new RolloutError('SandboxFailed', error.message, { cause: error });
-    });
+    if (backend !== 'none') {
+      await sandboxes
+        .restore(sandboxId, { fence, file, sha256, hadShells }, signal)
+        .catch((error: unknown) => {
+          if (!(error instanceof RolloutError) || error.type !== 'InvalidRequest') throw error;
+          throw new RolloutError('SandboxFailed', error.message, { cause: error });
+        });
+    }
     for (const [seq, record] of records.entries()) {
       await sandboxes.appendLedger(sandboxId, { fence, seq, record }, signal);
     }

@@ -131,7 +131,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     .option(
       '--below-version <n>',
       'of those, or of all, the ones that sampled under an older policy version',
-      version,
+      fromZero,
     )
     .addOption(new Option('--reason <reason>').choices([...CANCEL_REASONS]).default('user'));
 
@@ -172,7 +172,7 @@ export async function main(argv: readonly string[]): Promise<number> {
   add('config', 'print the effective configuration and where each value comes from', configCommand);
   addTaskCommands(add, count);
   const pool = program.command('pool').description('the LLM servers that rollouts are sampled from');
-  addPoolCommands(addTo(pool), version);
+  addPoolCommands(addTo(pool), fromZero);
   const addToBatch = addTo(program.command('batch').description('batches of groups, whoever has begun them'));
   addToBatch('run', 'begin a batch over a file of tasks and follow it', (config, output, _args, flags) =>
     batchRunCommand(config, flags as unknown as BatchRunOptions, output),
@@ -243,10 +243,11 @@ export async function main(argv: readonly string[]): Promise<number> {
   );
   addTo(host)(
     'drain',
-    'let this machine’s sandbox host take no new rollout, and wait until those that run have ended',
+    'let this machine’s sandbox host take no new rollout; those that run end, or go on on other hosts',
     (config, output, _args, flags) => drainCommand(config, flags as unknown as DrainOptions, output),
   )
-    .option('--within <seconds>', 'how long they may take', count, 900)
+    .option('--within <seconds>', 'how long they may take to end', fromZero, 900)
+    .option('--moving <seconds>', 'how long the rest may take to go on elsewhere; 0: it stays', fromZero, 900)
     .option('--undo', 'take rollouts again', false);
 
   try {
@@ -270,7 +271,7 @@ function days(text: string): number {
   return value;
 }
 
-function version(text: string): number {
+function fromZero(text: string): number {
   const value = Number(text);
   if (!Number.isInteger(value) || value < 0) throw new InvalidArgumentError('expected a whole number from 0');
   return value;

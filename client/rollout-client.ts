@@ -27,6 +27,8 @@ import {
   CANCEL_MANY_UPDATE,
   CANCEL_SIGNAL,
   type CancelSignal,
+  LEAVE_HOST_SIGNAL,
+  type LeaveHostSignal,
   PAUSE,
   RESUME,
   type RolloutStatus,
@@ -175,10 +177,22 @@ export class RolloutClient {
    * Asks a rollout to end; returns when Temporal has the request. Harmless on one that has ended: false.
    * @throws if there is no such rollout.
    */
-  async cancel(rolloutId: string, reason: CancelReason = 'user'): Promise<boolean> {
-    const signal: CancelSignal = { reason };
+  cancel(rolloutId: string, reason: CancelReason = 'user'): Promise<boolean> {
+    return this.signal<CancelSignal>(rolloutId, CANCEL_SIGNAL, { reason });
+  }
+
+  /**
+   * Makes a rollout leave its host, if that is this one; returns when Temporal has the request. Harmless on one that
+   * is elsewhere, and on one that has ended: false.
+   * @throws if there is no such rollout.
+   */
+  leaveHost(rolloutId: string, host: string): Promise<boolean> {
+    return this.signal<LeaveHostSignal>(rolloutId, LEAVE_HOST_SIGNAL, { host });
+  }
+
+  private async signal<S>(rolloutId: string, name: string, signal: S): Promise<boolean> {
     try {
-      await this.temporal.workflow.getHandle(rolloutId).signal(CANCEL_SIGNAL, signal);
+      await this.temporal.workflow.getHandle(rolloutId).signal(name, signal);
       return true;
     } catch (error) {
       if (error instanceof WorkflowNotFoundError && !(await this.isOpen(rolloutId))) return false;

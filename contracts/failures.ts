@@ -82,6 +82,12 @@ export const FAILURES = {
     retry: 'rollout',
     advice: 'No worker took the run stage on its host in time; a new attempt starts elsewhere.',
   },
+  HostDrained: {
+    stage: 'any',
+    cause: 'infrastructure',
+    retry: 'rollout',
+    advice: 'Its host was drained and its workspace could not be kept; a new attempt starts elsewhere.',
+  },
   HandlerFailed: {
     stage: 'any',
     cause: 'infrastructure',

@@ -315,7 +315,10 @@ export const ReleaseReceipt = z.object({
 });
 export type ReleaseReceipt = z.infer<typeof ReleaseReceipt>;
 
-/** POST /v1/drain: whether the host takes no new agent; those it has stay. It forgets this when it ends. */
+/**
+ * POST /v1/drain: whether the host takes no new agent; those it has stay. Others are refused
+ * (HostDrained). It forgets this when it ends.
+ */
 export const Drain = z.object({ draining: z.boolean() });
 export type Drain = z.infer<typeof Drain>;
 
@@ -333,6 +336,10 @@ export const HostStats = z.object({
   pid: z.int(),
 });
 export type HostStats = z.infer<typeof HostStats>;
+
+/** Answer of drain: with the rollouts whose agents have their sandboxes here. */
+export const Drained = HostStats.extend({ rolloutIds: z.array(z.string()).default([]) });
+export type Drained = z.infer<typeof Drained>;
 
 /** Body of every answer that is not 2xx; `type` is a FailureType. */
 export const SandboxProblem = z.object({ type: z.string(), message: z.string() });

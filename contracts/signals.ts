@@ -19,6 +19,15 @@ export const PAUSE = 'pause';
 /** Signal and update `resume`: a paused rollout goes on after its last token. */
 export const RESUME = 'resume';
 
+/**
+ * Signal `leaveHost`: a rollout whose sandbox is on this host goes on in another one elsewhere after its last token,
+ * with its workspace; it begins a new attempt where that cannot be kept. It changes nothing for any other rollout.
+ */
+export const LEAVE_HOST_SIGNAL = 'leaveHost';
+export interface LeaveHostSignal {
+  readonly host: string;
+}
+
 /** Signal of a run worker that has begun; the active time counts from then. */
 export const STAGE_STARTED_SIGNAL = 'stageStarted';
 export interface StageStartedSignal {

@@ -14,9 +14,9 @@ export interface AttemptInput {
   readonly attempt: number;
 }
 
-/** What is kept of a sandbox that was given up during a pause: its workspace, in the store beside the ledger. */
+/** What is kept of a sandbox that was given up in a long pause or with its host: its workspace, beside the ledger. */
 export interface Shelf {
-  /** A path in the store's folder. */
+  /** A path in the store's folder; no file is there for a sandbox in which nothing runs. */
   readonly file: string;
   readonly sha256: string;
   readonly bytes: number;

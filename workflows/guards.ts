@@ -48,6 +48,11 @@ export function stageStartedProblem(payload: unknown): string | null {
   return valid ? null : 'elapsedMs: expected milliseconds, not negative';
 }
 
+/** @param payload of signal `leaveHost` */
+export function leaveHostProblem(payload: unknown): string | null {
+  return typeof recordOf(payload).host === 'string' ? null : 'host: expected a text';
+}
+
 function recordOf(payload: unknown): Record<string, unknown> {
   return typeof payload === 'object' && payload !== null ? (payload as Record<string, unknown>) : {};
 }

@@ -10,8 +10,12 @@ export class HeldSandbox {
   shelf: Shelf | undefined;
   /** What its release said. */
   released: ReleaseReport | undefined;
+  /** Its host is to be left. */
+  leaving = false;
   /** It may be alive: nothing is known to have ended it. */
   private held = true;
+  /** It cannot leave its host. */
+  private stays = false;
   private readonly input: AttemptInput;
 
   constructor(input: AttemptInput, placement: Placement) {
@@ -39,21 +43,33 @@ export class HeldSandbox {
     }
   }
 
+  /** Its host is to be left, if it is this one. @returns whether that is news */
+  leave(host: string): boolean {
+    if (!this.held || this.leaving || this.stays || this.placement.host !== host) return false;
+    this.leaving = true;
+    return true;
+  }
+
+  /** It ends where it is: it cannot be taken along, and no other may take its place. */
+  stay(): void {
+    this.leaving = false;
+    this.stays = true;
+  }
+
   /**
-   * Gives it back for the rest of a pause that came after this entry into the run stage. Undefined where that cannot be:
-   * it stays, or is found to be lost at resume.
+   * Gives it back and keeps what is in it, after this entry into the run stage. Undefined where that cannot be: it
+   * stays, or is found to be lost when its rollout goes on.
    */
-  async shelve(entry: number): Promise<Shelf | undefined> {
+  async shelve(entry: number, why: string): Promise<Shelf | undefined> {
     const { input, placement } = this;
-    if (placement.backend === 'none') return undefined;
     try {
-      const shelf = await shelveActivity(placement).shelve({ ...input, placement, entry });
+      const shelf = await shelveActivity(placement, why).shelve({ ...input, placement, entry });
       if (!shelf) {
         log.warn('its workspace is too large, or has paths too long, to be kept: the sandbox stays');
         return undefined;
       }
       this.shelf = shelf;
-      this.held = false;
+      this.held = this.leaving = false;
       return shelf;
     } catch (error) {
       if (isCancellation(error)) throw error;
@@ -64,7 +80,8 @@ export class HeldSandbox {
 
   /** Puts what was kept into a new one, on any host. */
   async unshelve(shelf: Shelf): Promise<void> {
-    this.placement = await initStage(this.input.request).init({ ...this.input, shelf });
+    const { request, attempt } = this.input;
+    this.placement = await initStage(request, { attempt, shelf });
     this.held = true;
     this.shelf = undefined;
   }

@@ -130,7 +130,7 @@ class Rollout implements Known, Steered {
       const waiting = new CancellationScope();
       this.waiting = waiting;
       try {
-        return await waiting.run(() => initStage(request).init({ request, attempt }));
+        return await waiting.run(() => initStage(request, { attempt }));
       } catch (error) {
         if (!isCancellation(error) || this.cancelled || !waiting.consideredCancelled) throw error;
       } finally {
@@ -143,6 +143,7 @@ class Rollout implements Known, Steered {
   private async untilAgentEnds(run: RunEntries, sandbox: HeldSandbox): Promise<RunReport> {
     for (;;) {
       await this.whilePaused(run.lastEntry);
+      if (sandbox.leaving) await this.leave(sandbox, run.lastEntry);
       if (sandbox.shelf) {
         this.enter('init', 'a sandbox is made for the workspace that was kept');
         await sandbox.unshelve(sandbox.shelf);
@@ -161,19 +162,44 @@ class Rollout implements Known, Steered {
     this.enter('paused', sandbox ? `its sandbox stays on ${sandbox.placement.host}` : 'not begun');
     const since = Date.now();
     const resumed = () => !this.pauseRequested;
+    const goesOn = () => resumed() || sandbox?.leaving === true;
     const { pausedSandboxSeconds: held } = request;
     try {
-      if (entry !== undefined && held !== undefined && !(await condition(resumed, `${held}s`))) {
-        const shelf = await sandbox?.shelve(entry);
-        if (shelf) this.enter('paused', `its workspace is kept in the store (${shelf.bytes} bytes)`);
-        if (shelf?.oldestVersion !== undefined) {
-          upsertSearchAttributes([{ key: ATTRIBUTES.policyVersion, value: shelf.oldestVersion }]);
-        }
+      if (entry !== undefined && sandbox) {
+        const isLong = held !== undefined && !(await condition(goesOn, `${held}s`));
+        // One in which nothing runs is worth nothing to its host.
+        if (isLong && sandbox.placement.backend !== 'none')
+          await this.shelve(sandbox, entry, 'paused for long on');
+        await condition(goesOn);
+        if (sandbox.leaving) await this.leave(sandbox, entry);
       }
       await condition(resumed);
     } finally {
       this.pausedMs += Date.now() - since;
     }
+  }
+
+  /** Leaves a host: the attempt goes on elsewhere with what the store keeps, or another begins there. */
+  private async leave(sandbox: HeldSandbox, entry: number): Promise<void> {
+    const { host } = sandbox.placement;
+    if (await this.shelve(sandbox, entry, 'leaves')) return;
+    if (this.attempt < this.request.attempts.rollout) {
+      const message = `${host} is being drained, and the workspace could not be taken along`;
+      throw ApplicationFailure.nonRetryable(message, 'HostDrained' satisfies FailureType);
+    }
+    log.warn('it has no attempt left to begin elsewhere: it stays', { host });
+    sandbox.stay();
+  }
+
+  private async shelve(sandbox: HeldSandbox, entry: number, why: string): Promise<boolean> {
+    const shelf = await sandbox.shelve(entry, why);
+    if (!shelf) return false;
+    if (this.stage === 'paused')
+      this.enter('paused', `its workspace is kept in the store (${shelf.bytes} bytes)`);
+    if (shelf.oldestVersion !== undefined) {
+      upsertSearchAttributes([{ key: ATTRIBUTES.policyVersion, value: shelf.oldestVersion }]);
+    }
+    return true;
   }
 
   /** Tries one stage again where the failure table says that it helps; what made progress counts anew. */
@@ -254,6 +280,11 @@ class Rollout implements Known, Steered {
 
   resume(): void {
     this.pauseRequested = false;
+  }
+
+  /** Takes effect where it would pause. Before it has a sandbox, and once it is graded, it is on no host. */
+  leaveHost(host: string): void {
+    if (!this.cancelled && this.sandbox?.leave(host)) this.run?.pause();
   }
 
   stageStarted(signal: StageStartedSignal): void {

@@ -1,11 +1,20 @@
-import { ActivityCancellationType, type ActivityOptions, proxyActivities } from '@temporalio/workflow';
+import {
+  ActivityCancellationType,
+  ActivityFailure,
+  type ActivityOptions,
+  ApplicationFailure,
+  proxyActivities,
+  sleep,
+} from '@temporalio/workflow';
 import type { SettledRequest } from '../contracts/deadlines.ts';
+import type { FailureType } from '../contracts/failures.ts';
 import { evalQueue, initQueue, RECORDS_QUEUE } from '../contracts/queues.ts';
 import type { RolloutRequest } from '../contracts/request.ts';
 import {
   type ControlActivities,
   type EvaluateActivities,
   type InitActivities,
+  type InitInput,
   MOST_WAITING_SECONDS,
   type Placement,
   type RunActivities,
@@ -24,14 +33,30 @@ function stageOptions(request: RolloutRequest): ActivityOptions {
 }
 
 /** Init waits on a shared queue for any host with room. */
-export function initStage(request: RolloutRequest): InitActivities {
-  return proxyActivities<InitActivities>({
+export async function initStage(
+  request: RolloutRequest,
+  input: Omit<InitInput, 'request'>,
+): Promise<Placement> {
+  const { init } = proxyActivities<InitActivities>({
     ...stageOptions(request),
     taskQueue: initQueue(),
     scheduleToStartTimeout: `${request.deadlines.queueSeconds}s`,
     startToCloseTimeout: `${request.deadlines.initSeconds}s`,
     summary: `${request.task.handler} ${request.task.id} · sample ${request.sample}`,
   });
+  for (;;) {
+    try {
+      return await init({ request, ...input });
+    } catch (error) {
+      if (!isOfDrainedHost(error)) throw error;
+      await sleep('1s'); // it had asked for work before it was drained, and asks for no more
+    }
+  }
+}
+
+function isOfDrainedHost(error: unknown): boolean {
+  const cause = error instanceof ActivityFailure ? error.cause : error;
+  return cause instanceof ApplicationFailure && cause.type === ('HostDrained' satisfies FailureType);
 }
 
 /**
@@ -86,14 +111,14 @@ export function controlOf(
   });
 }
 
-/** Keeps a workspace in the store in place of its sandbox; it may be large, and nothing waits for it. */
-export function shelveActivity(placement: Placement): Pick<ControlActivities, 'shelve'> {
+/** Keeps a workspace in the store in place of its sandbox; it may be large. */
+export function shelveActivity(placement: Placement, why: string): Pick<ControlActivities, 'shelve'> {
   return proxyActivities<ControlActivities>({
     taskQueue: placement.controlQueue,
     startToCloseTimeout: '15m',
     scheduleToCloseTimeout: '30m',
     retry: { initialInterval: '1s', maximumInterval: '30s', maximumAttempts: 5 },
-    summary: `shelve: paused for long on ${placement.host}`,
+    summary: `shelve: ${why} ${placement.host}`,
   });
 }
 

@@ -12,6 +12,8 @@ import type { CancelReason } from '../contracts/request.ts';
 import {
   CANCEL_SIGNAL,
   type CancelSignal,
+  LEAVE_HOST_SIGNAL,
+  type LeaveHostSignal,
   PAUSE,
   RESUME,
   type RolloutStatus,
@@ -21,13 +23,14 @@ import {
   type StageStartedSignal,
   type StageWaitsSignal,
 } from '../contracts/signals.ts';
-import { cancelProblem, stageStartedProblem } from './guards.ts';
+import { cancelProblem, leaveHostProblem, stageStartedProblem } from './guards.ts';
 
 /** What can be done to a rollout from outside while it is open; each is harmless when it comes twice or late. */
 export interface Steered {
   cancel(reason: CancelReason): void;
   pause(): void;
   resume(): void;
+  leaveHost(host: string): void;
   stageStarted(signal: StageStartedSignal): void;
   stageWaits(signal: StageWaitsSignal): void;
   status(): RolloutStatus;
@@ -61,6 +64,10 @@ export function steer(rollout: Steered): void {
   );
   setHandler(defineSignal(PAUSE), () => rollout.pause());
   setHandler(defineSignal(RESUME), () => rollout.resume());
+  setHandler(
+    defineSignal<[LeaveHostSignal]>(LEAVE_HOST_SIGNAL),
+    guarded('leaveHost', leaveHostProblem, ({ host }: LeaveHostSignal) => rollout.leaveHost(host)),
+  );
 
   setHandler(
     defineUpdate<RolloutStatus, [CancelSignal]>(CANCEL_SIGNAL),

@@ -16,6 +16,7 @@ import {
   type AttachSandbox,
   type CreateSandbox,
   type Drain,
+  Drained,
   type ExecRequest,
   ExecResult,
   FileContent,
@@ -230,8 +231,8 @@ export class SandboxClient {
   }
 
   /** Makes the host take no new agent, or take them again. */
-  drain(request: Drain, signal?: AbortSignal): Promise<HostStats> {
-    return this.call(HostStats, 'POST', '/v1/drain', request, signal);
+  drain(request: Drain, signal?: AbortSignal): Promise<Drained> {
+    return this.call(Drained, 'POST', '/v1/drain', request, signal);
   }
 
   /** Drops its connections. */

@@ -72,7 +72,16 @@ export function countingHandlers(hooks: Hooks = {}): HandlerRegistry {
       return { total: length, parts: { calls: length } };
     },
   });
-  return new HandlerRegistry([handler as never]);
+  const bare = defineHandler({
+    name: 'say',
+    description: 'Say something; nothing runs.',
+    schema: z.object({}),
+    example: {},
+    sandbox: () => null,
+    prompt: async () => [{ role: 'user', content: 'Say.' }],
+    evaluate: async ({ outcome }) => ({ total: 1, parts: { said: String(outcome.answer).length } }),
+  });
+  return new HandlerRegistry([handler as never, bare as never]);
 }
 
 /** The recorded policy for each rollout. */
@@ -94,6 +103,7 @@ export async function makeRunWorker(
   store: TrajectoryStore,
   hooks: Hooks = {},
   wrap: (run: ReturnType<typeof makeRunActivities>['run']) => unknown = (run) => run,
+  host = 'test-host',
 ): Promise<Worker> {
   const { run } = makeRunActivities({
     handlers: countingHandlers(hooks),
@@ -104,7 +114,7 @@ export async function makeRunWorker(
   });
   return Worker.create({
     connection,
-    taskQueue: runQueue('test-host'),
+    taskQueue: runQueue(host),
     activities: { run: wrap(run) as typeof run },
     ...QUICK,
   });
@@ -124,33 +134,41 @@ export async function startService(t: Pick<TestContext, 'after'>, hooks: Hooks =
   const client = await RolloutClient.connect(loadConfig({ env: {}, flags: { temporal: { address } } }));
   const connection = await NativeConnection.connect({ address });
   const lookUp = await Connection.connect({ address });
-  const host = await startSandboxHost({
-    ...hostOptions(stateDir, 'bubblewrap', 16),
-    audit: { silentMs: 1000 },
-    isOpen: lookUpIn(new Client({ connection: lookUp })),
-  });
+  const startHost = (folder: string, name: string) =>
+    startSandboxHost({
+      ...hostOptions(folder, 'bubblewrap', 16),
+      host: name,
+      audit: { silentMs: 1000 },
+      isOpen: lookUpIn(new Client({ connection: lookUp })),
+    });
+  const host = await startHost(stateDir, 'test-host');
   const sandboxes = new SandboxClient(host);
   const store = new TrajectoryStore(path.join(stateDir, 'store'));
   const handlers = countingHandlers(hooks);
   const { evaluate, conclude } = makeEvaluateActivities({ handlers, store, sandboxes });
-  const each: WorkerOptions[] = [
-    { taskQueue: WORKFLOW_QUEUE, workflowBundle: bundle },
+  /** Workers of one host but for its run worker. */
+  const onHost = (name: string, sandboxes: SandboxClient): WorkerOptions[] => [
     {
       taskQueue: initQueue(),
       activities: makeInitActivities({ handlers, sandboxes, host: loadTools(), store }),
     },
+    { taskQueue: controlQueue(name), activities: makeControlActivities({ sandboxes, store }) },
+  ];
+  const each: WorkerOptions[] = [
+    { taskQueue: WORKFLOW_QUEUE, workflowBundle: bundle },
     { taskQueue: evalQueue(), activities: { evaluate } },
     { taskQueue: RECORDS_QUEUE, activities: { conclude } },
-    { taskQueue: controlQueue('test-host'), activities: makeControlActivities({ sandboxes, store }) },
+    ...onHost('test-host', sandboxes),
   ];
   const workers: Worker[] = [];
   const running: Promise<void>[] = [];
+  const closing: (() => Promise<void>)[] = [];
   const run = (worker: Worker) => {
     workers.push(worker);
     running.push(worker.run());
   };
-  const make = (options: WorkerOptions | undefined) =>
-    Worker.create({ connection, ...QUICK, ...(options as WorkerOptions) });
+  const make = (options: WorkerOptions | undefined, over = connection) =>
+    Worker.create({ connection: over, ...QUICK, ...(options as WorkerOptions) });
   for (const options of each) run(await make(options));
   t.after(async () => {
     for (const worker of workers) if (worker.getState() === 'RUNNING') worker.shutdown();
@@ -158,6 +176,7 @@ export async function startService(t: Pick<TestContext, 'after'>, hooks: Hooks =
     await client.close();
     await sandboxes.close();
     await host.close();
+    for (const close of closing) await close();
     await lookUp.close();
     await connection.close();
     await server.stop();
@@ -177,14 +196,28 @@ export async function startService(t: Pick<TestContext, 'after'>, hooks: Hooks =
       run(await make(each[at]));
     },
     startRunWorker: async () => run(await makeRunWorker(connection, sandboxes, store, hooks)),
+    /** Another host, with all its workers. */
+    startHost: async (name: string) => {
+      const another = await startHost(temporaryFolder(t), name);
+      const client = new SandboxClient(another);
+      // One connection has no two workers of one queue.
+      const own = await NativeConnection.connect({ address });
+      closing.push(async () => {
+        await client.close();
+        await another.close();
+        await own.close();
+      });
+      for (const options of onHost(name, client)) run(await make(options, own));
+      run(await makeRunWorker(own, client, store, hooks, undefined, name));
+    },
   };
 }
 
 /** A request for one of these rollouts. */
-export function counting(rolloutId: string) {
+export function counting(rolloutId: string, handler: 'count' | 'say' = 'count') {
   return {
     rolloutId,
-    task: { handler: 'count', id: rolloutId, data: {} },
+    task: { handler, id: rolloutId, data: {} },
     heartbeatTimeoutSeconds: 2,
     attempts: { rollout: 3, stage: 10 },
   };

@@ -4,7 +4,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { drainCommand } from '../../client/commands/drain.ts';
 import { loadConfig } from '../../config/load.ts';
 import { SandboxAdmission } from '../../workers/admission.ts';
-import { Box, startHost } from './support.ts';
+import { Box, failure, startHost } from './support.ts';
 
 test('a host that is drained lets its agents end and takes no other, until that is undone', async (t) => {
   const { client, stateDir } = await startHost(t);
@@ -13,7 +13,7 @@ test('a host that is drained lets its agents end and takes no other, until that 
   const drain = (within: number, undo = false) =>
     drainCommand(
       config,
-      { within, undo },
+      { within, moving: 0, undo },
       { json: false, note: (line) => notes.push(line), result: (_value, text) => notes.push(text?.() ?? '') },
     );
   const box = await Box.create(client);
@@ -21,6 +21,7 @@ test('a host that is drained lets its agents end and takes no other, until that 
   assert.equal(await drain(0), 1);
   assert.match(notes.at(-1) as string, /^1 rollouts are left on test-host: .* begin again elsewhere$/);
   assert.equal((await box.bash('echo goes on')).output.text.trim(), 'goes on');
+  await assert.rejects(Box.create(client), failure('HostDrained', /test-host is being drained/));
   const admission = new SandboxAdmission({
     sandboxes: client,
     disk: { hasRoom: async () => true },

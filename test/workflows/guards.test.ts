@@ -3,10 +3,16 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { z } from 'zod';
 import { CancelReason, RolloutRequest } from '../../contracts/request.ts';
-import { cancelProblem, requestProblem, stageStartedProblem } from '../../workflows/guards.ts';
+import {
+  cancelProblem,
+  leaveHostProblem,
+  requestProblem,
+  stageStartedProblem,
+} from '../../workflows/guards.ts';
 
 const schemas = {
   cancel: z.object({ reason: CancelReason }),
+  leaveHost: z.object({ host: z.string() }),
   stageStarted: z.object({
     attempt: z.int().min(1),
     entry: z.int().min(1),
@@ -16,6 +22,7 @@ const schemas = {
 
 const almost = fc.oneof(
   fc.anything(),
+  fc.record({ host: fc.oneof(fc.string(), fc.anything()) }),
   fc.record({ reason: fc.oneof(fc.constantFrom(...CancelReason.options), fc.anything()) }),
   fc.record({
     attempt: fc.oneof(fc.integer({ min: -1, max: 3 }), fc.anything()),
@@ -30,6 +37,7 @@ test('the guards take what the schemas take, and name the field of what they ref
       // An array with such properties is no record to a schema; JSON can't bring one.
       fc.pre(!Array.isArray(payload));
       assert.equal(cancelProblem(payload) === null, schemas.cancel.safeParse(payload).success);
+      assert.equal(leaveHostProblem(payload) === null, schemas.leaveHost.safeParse(payload).success);
       assert.equal(stageStartedProblem(payload) === null, schemas.stageStarted.safeParse(payload).success);
     }),
     { numRuns: 2000 },

@@ -4,6 +4,7 @@ import { Context } from '@temporalio/activity';
 import { ApplicationFailure } from '@temporalio/common';
 import {
   CANCEL_SIGNAL,
+  LEAVE_HOST_SIGNAL,
   PAUSE,
   RESUME,
   STAGE_STARTED_SIGNAL,
@@ -11,7 +12,7 @@ import {
 } from '../../contracts/signals.ts';
 import type { RunInput, RunReport } from '../../contracts/stages.ts';
 import { gate, keepHistory } from './kept.ts';
-import { placement, report, untilCancelled, usual } from './scripted.ts';
+import { fail, placement, report, untilCancelled, usual } from './scripted.ts';
 import { scriptedService } from './scripted-service.ts';
 
 const service = scriptedService();
@@ -320,6 +321,65 @@ test('a long pause gives the sandbox back; the attempt goes on in another, on an
   assert.equal((await service.client.result('shelved')).outcome, 'completed');
   assert.deepEqual(service.workers.calls, ['init', 'run', 'pause', 'shelve', 'init', 'run', 'evaluate']);
   await keepHistory(service.client, 'shelved');
+});
+
+test('what cannot leave a drained host begins again elsewhere at once; with no attempt left it stays', async () => {
+  const { entries, begun, end } = scriptEntries();
+  await service.client.start(input('drained'));
+  await begun(1);
+  const handle = handleOf('drained');
+  for (const nonsense of [{}, null, { host: 'host-b' }]) await handle.signal(LEAVE_HOST_SIGNAL, nonsense);
+  assert.deepEqual(service.workers.calls, ['init', 'run'], 'it is on another host');
+  await service.client.leaveHost('drained', placement.host);
+  await begun(2);
+  assert.deepEqual((await service.client.status('drained')).retried, ['HostDrained']);
+  await service.client.leaveHost('drained', placement.host);
+  await begun(3);
+  await service.client.leaveHost('drained', placement.host);
+  end();
+  const result = await service.client.result('drained');
+  assert.equal(result.outcome, 'completed');
+  assert.deepEqual(
+    entries.map(({ attempt, entry }) => [attempt, entry]),
+    [
+      [1, 1],
+      [2, 1],
+      [2, 2],
+    ],
+  );
+  const left = ['init', 'run', 'pause', 'shelve'];
+  assert.deepEqual(service.workers.calls, [...left, 'release', ...left, 'run', 'evaluate']);
+  assert.equal(
+    await service.client.leaveHost('drained', placement.host),
+    false,
+    'one that has ended says so',
+  );
+  await keepHistory(service.client, 'drained');
+});
+
+test('one that leaves while it is paused stays paused, and goes on elsewhere at resume', async () => {
+  const { entries, begun, end } = scriptEntries();
+  const shelf = { file: '/store/workspace.tar', sha256: 'ab', bytes: 7 };
+  service.workers.script.shelve = async () => shelf;
+  let drained = 0;
+  service.workers.script.init = async ({ shelf: given }) => {
+    if (!given) return placement;
+    if (drained++ === 0) fail('HostDrained'); // a host that had asked for work before it was drained
+    return { ...placement, sandboxId: 'sandbox-2' };
+  };
+  await service.client.start(input('drained-paused'));
+  await begun(1);
+  await service.client.pause('drained-paused');
+  await service.client.leaveHost('drained-paused', placement.host);
+  while ((await service.client.status('drained-paused')).host !== null);
+  assert.equal((await service.client.status('drained-paused')).stage, 'paused');
+  await service.client.resume('drained-paused');
+  await begun(2);
+  assert.deepEqual([entries[1]?.placement.sandboxId, entries[1]?.attempt], ['sandbox-2', 1]);
+  end();
+  const result = await service.client.result('drained-paused');
+  assert.deepEqual([result.outcome, result.retried], ['completed', []]);
+  await keepHistory(service.client, 'drained-paused');
 });
 
 test('told to pause again while it gets its workspace back, a rollout does', async () => {

@@ -7,6 +7,7 @@ import type {
   AttachResult,
   AttachSandbox,
   CreateSandbox,
+  Drained,
   HostStats,
   ReadAttemptLedger,
   ReleaseReceipt,
@@ -42,7 +43,7 @@ export class SandboxHost {
   private readonly maker: SandboxMaker;
   /** Looks for what rollouts left behind, by itself or when asked. */
   readonly audit: Audit;
-  /** No new agent is taken; one that init had been let begin still is. */
+  /** No new agent is taken. */
   draining = false;
   private readonly sandboxes = new Map<string, Sandbox>();
   /** The newest sandbox of each rollout's agent. */
@@ -214,6 +215,12 @@ export class SandboxHost {
     };
   }
 
+  /** Who is left of agents. */
+  drained(): Drained {
+    const living = [...this.byRollout.values()].filter(({ isDead }) => !isDead);
+    return { ...this.stats(), rolloutIds: living.map(({ rolloutId }) => rolloutId) };
+  }
+
   /** Whose a sandbox is; undefined if there is no such sandbox. */
   ownerOf(sandboxId: string): { readonly rollout: string; readonly attempt: number } | undefined {
     const sandbox = this.sandboxes.get(sandboxId);
@@ -268,6 +275,7 @@ export class SandboxHost {
   private async makeForAgent(request: CreateSandbox, attempt: AttemptId, ledgerFile: string) {
     const { capacity, host } = this.options;
     this.closing.signal.throwIfAborted();
+    if (this.draining) throw new RolloutError('HostDrained', `host ${host} is being drained`);
     if (this.agents >= capacity) {
       throw new RolloutError('SandboxFailed', `host ${host} is full: it has ${capacity} sandboxes`);
     }

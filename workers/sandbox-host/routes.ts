@@ -45,7 +45,7 @@ export function addRoutes(server: FastifyInstance, host: SandboxHost): void {
   server.get('/v1/stats', async () => host.stats());
   server.post('/v1/drain', async (request) => {
     host.draining = parse(Drain, request.body).draining;
-    return host.stats();
+    return host.drained();
   });
   server.delete('/v1/sandboxes/:id', (request) =>
     host.release(parse(Id, request.params).id, parse(Release, request.query).fence),
