@@ -155,7 +155,8 @@ export async function startService(t: Pick<TestContext, 'after'>, hooks: Hooks =
     { taskQueue: controlQueue(name), activities: makeControlActivities({ sandboxes, store }) },
   ];
   const each: WorkerOptions[] = [
-    { taskQueue: WORKFLOW_QUEUE, workflowBundle: bundle },
+    // Broken off within a task its thread fails: on a busy machine that takes longer than it may for all others.
+    { taskQueue: WORKFLOW_QUEUE, workflowBundle: bundle, shutdownForceTime: '5m' },
     { taskQueue: evalQueue(), activities: { evaluate } },
     { taskQueue: RECORDS_QUEUE, activities: { conclude } },
     ...onHost('test-host', sandboxes),
