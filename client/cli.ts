@@ -24,6 +24,7 @@ import { upCommand } from './commands/up.ts';
 import { verifyCommand } from './commands/verify.ts';
 import { makeOutput } from './output.ts';
 import { addPoolCommands } from './pool-commands.ts';
+import { printable } from './printable.ts';
 import { serversOf } from './server-flags.ts';
 import { type AddCommand, addTaskCommands } from './task-commands.ts';
 
@@ -254,7 +255,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     await program.parseAsync([...argv]);
     return code;
   } catch (error) {
-    process.stderr.write(`rollouts: ${explain(error)}\n`);
+    process.stderr.write(`rollouts: ${printable(explain(error))}\n`);
     return 2;
   }
 }

@@ -1,6 +1,7 @@
 import { SingleBar } from 'cli-progress';
 import Table from 'cli-table3';
 import type { RolloutResult } from '../contracts/result.ts';
+import { printable, printableJson } from './printable.ts';
 
 /** Where a command's words go: people read standard error and tables, programs read JSON on standard output. */
 export interface Output {
@@ -15,8 +16,8 @@ export interface Output {
 export function makeOutput(json: boolean): Output {
   return {
     json,
-    note: (line) => process.stderr.write(`${line}\n`),
-    result: (value, text) => process.stdout.write(`${json ? JSON.stringify(value) : text()}\n`),
+    note: (line) => process.stderr.write(`${printable(line)}\n`),
+    result: (value, text) => process.stdout.write(`${json ? printableJson(value) : printable(text())}\n`),
   };
 }
 

@@ -72,8 +72,9 @@ export async function listCommand(
     for await (const listing of client.list(filter)) {
       if (listings.push(listing) >= limit) break;
     }
-    output.result(listings, () =>
-      tableOf(
+    output.result(listings, () => {
+      if (listings.length === 0) return 'no rollout matches';
+      return tableOf(
         ['rollout', 'stage', 'outcome', 'reward', 'host', 'started'],
         listings.map((listing) => [
           listing.rolloutId,
@@ -83,8 +84,8 @@ export async function listCommand(
           listing.host ?? '-',
           listing.startedAt,
         ]),
-      ),
-    );
+      );
+    });
     return 0;
   } finally {
     await client.close();

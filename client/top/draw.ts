@@ -1,3 +1,4 @@
+import { CONTROL } from '../printable.ts';
 import type {
   BatchSummary,
   HostState,
@@ -41,10 +42,6 @@ export function linesOf(state: TopState, width: number, { heading, problem }: Ma
     ...section('BATCH', batches, batchRows),
   ];
 }
-
-/** Of both sets, C0 and C1. */
-// biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
-const CONTROL = /[\u0000-\u001f\u007f-\u009f]/g;
 
 function countLines({ stages, ended, endedInLastMinute }: RolloutCounts): string[] {
   const named = (counts: Readonly<Record<string, number>>) =>
