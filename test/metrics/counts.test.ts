@@ -221,6 +221,16 @@ test('requests for tokens, and whoever waits for a server', async () => {
   assert.deepEqual(waits, [true], 'the run hears of it as well');
 });
 
+test('a server that nobody asks any more is forgotten', async () => {
+  const metrics = new Metrics(['llm']);
+  const open = async () => ({ ...letterPolicy({ replies: ['abc'] }), close: () => {} });
+  const source = countRequests({ open }, metrics, -1);
+  const { signal } = new AbortController();
+  const policy = await source.open('r', { signal, label: 'policy' });
+  const { server } = await policy.generate({ promptIds: [1], maxTokens: 9, temperature: 1, topP: 1 }, signal);
+  assert.ok(!(await metrics.text()).includes(server));
+});
+
 test('a port that is taken is no reason to stop, and is waited for', async () => {
   const other = createServer().listen(0, '127.0.0.1');
   await until(() => other.listening, 'the other listens');

@@ -6,15 +6,31 @@ import type { Metrics } from './metrics.ts';
 
 /** Milliseconds within which a server has to say how much it has to do. */
 const ASK_MS = 1500;
+/** Milliseconds after which what was counted of a server that nobody asks any more is told no longer: each swap may bring new ones. */
+const FORGET_MS = 3_600_000;
+const FINISHES = ['stop', 'length', 'abort', 'error'];
 
 /** Gives out the pool's servers, and counts and times what is asked of them. */
-export function countRequests(source: PolicySource, metrics: Metrics): PolicySource & LabelledServers {
+export function countRequests(
+  source: PolicySource,
+  metrics: Metrics,
+  forgetMs = FORGET_MS,
+): PolicySource & LabelledServers {
   const requests = metrics.counter('rollouts_llm_requests_total');
   const seconds = metrics.histogram('rollouts_llm_request_seconds');
   const sent = metrics.counter('rollouts_llm_prompt_tokens_total');
   const came = metrics.counter('rollouts_llm_sampled_tokens_total');
   const opened = metrics.histogram('rollouts_llm_open_seconds');
   const waiting = metrics.gauge('rollouts_llm_waiting');
+  const lastAsked = new Map<string, number>();
+  metrics.onScrape(() => {
+    for (const [server, at] of lastAsked) {
+      if (performance.now() - at <= forgetMs) continue;
+      lastAsked.delete(server);
+      for (const finish of FINISHES) requests.remove({ server, finish });
+      for (const metric of [seconds, sent, came]) metric.remove({ server });
+    }
+  });
   return {
     open: async (name: string, options: OpenPolicy) => {
       const asked = performance.now();
@@ -32,6 +48,7 @@ export function countRequests(source: PolicySource, metrics: Metrics): PolicySou
           try {
             const sampled = await generate(request, signal);
             const { server, finish, ids } = sampled;
+            lastAsked.set(server, performance.now());
             requests.inc({ server, finish });
             seconds.observe({ server }, (performance.now() - began) / 1000);
             sent.inc({ server }, request.promptIds.length);
