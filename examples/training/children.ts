@@ -30,7 +30,9 @@ export function start(
 ): ChildProcess {
   const folders = [import.meta.dirname, path.join(PROJECT_ROOT, 'clients', 'python', 'src'), ...packages];
   const PYTHONPATH = folders.join(path.delimiter);
-  const env = { ...process.env, PYTHONPATH, HF_HUB_OFFLINE: '1', TQDM_DISABLE: '1' };
+  // Threads that spin while they wait for each other take the processors from the LLM server.
+  const quiet = { HF_HUB_OFFLINE: '1', TQDM_DISABLE: '1', OMP_WAIT_POLICY: 'passive' };
+  const env = { ...process.env, PYTHONPATH, ...quiet };
   const child = spawn(file, args, { cwd: PROJECT_ROOT, env, stdio: ['ignore', log, log] });
   children.add(child);
   child.once('exit', () => children.delete(child));
