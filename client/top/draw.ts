@@ -1,13 +1,6 @@
+import type { HostState } from '../hosts.ts';
 import { CONTROL } from '../printable.ts';
-import type {
-  BatchSummary,
-  HostState,
-  Part,
-  PoolSummary,
-  QueueState,
-  RolloutCounts,
-  TopState,
-} from './state.ts';
+import type { BatchSummary, Part, PoolSummary, QueueState, RolloutCounts, TopState } from './state.ts';
 import { MINUTES } from './state.ts';
 
 /** How lines are marked; the identity where nothing is. */

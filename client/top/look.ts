@@ -1,5 +1,3 @@
-// Not among the package's public names; heartbeats may have gone through the client's codec.
-import { decodeFromPayloadsAtIndex } from '@temporalio/common/lib/internal-non-workflow/index.js';
 import type { LlmDialect } from '../../activities/llm/dialect.ts';
 import { makeDialect } from '../../activities/llm/dialects.ts';
 import { BATCH_STATUS_QUERY, BATCH_WORKFLOW, type BatchStatus } from '../../contracts/batch.ts';
@@ -15,11 +13,10 @@ import {
   runQueue,
   WORKFLOW_QUEUE,
 } from '../../contracts/queues.ts';
-import { HostStats } from '../../contracts/sandbox.ts';
+import { hostStates } from '../hosts.ts';
 import { isDeadline, type RolloutClient } from '../rollout-client.ts';
 import {
   type BatchSummary,
-  type HostState,
   MINUTES,
   type Part,
   type PoolSummary,
@@ -60,7 +57,9 @@ export class Lookout {
     const [rollouts, queues, hosts, pool, batches] = await Promise.all([
       this.#asked(() => this.#rollouts()),
       names.then((known) => this.#asked(() => this.#queues('value' in known ? known.value : []))),
-      names.then((known) => ('value' in known ? this.#asked(() => this.#hosts(known.value)) : known)),
+      names.then((known) =>
+        'value' in known ? this.#asked(() => hostStates(this.#client.temporal, known.value)) : known,
+      ),
       this.#asked(() => this.#pool()),
       this.#asked(() => this.#batches()),
     ]);
@@ -129,19 +128,6 @@ export class Lookout {
       workers: pollers.filter(({ lastAccessTime }) => Number(lastAccessTime?.seconds ?? 0) * 1000 > gone)
         .length,
     };
-  }
-
-  #hosts(names: readonly string[]): Promise<HostState[]> {
-    const { temporal } = this.#client;
-    return Promise.all(
-      names.map(async (host) => {
-        const { raw } = await temporal.workflow.getHandle(`host:${host}`).describe();
-        const heard = raw.pendingActivities?.[0]?.heartbeatDetails?.payloads;
-        const { loadedDataConverter } = temporal.options;
-        const said = heard ? await decodeFromPayloadsAtIndex(loadedDataConverter, 0, heard) : undefined;
-        return { host, stats: HostStats.safeParse(said).data ?? null };
-      }),
-    );
   }
 
   async #pool(): Promise<PoolSummary> {

@@ -1,4 +1,4 @@
-import type { HostStats } from '../../contracts/sandbox.ts';
+import type { HostState } from '../hosts.ts';
 
 /** What was asked for, or why there is no answer: parts of a service may be down. */
 export type Part<T> = { readonly value: T } | { readonly problem: string };
@@ -37,12 +37,6 @@ export interface QueueState {
   readonly outPerSecond: number;
   /** Processes that asked for its tasks in the last two minutes. */
   readonly workers: number;
-}
-
-/** A sandbox host; without figures before its first heartbeat. */
-export interface HostState {
-  readonly host: string;
-  readonly stats: HostStats | null;
 }
 
 /** The LLM servers. */

@@ -301,6 +301,7 @@ test('its description is valid OpenAPI 3.1 and names every route', async () => {
     '/v1/cancel-stale',
     '/v1/groups',
     ...['', '/cancel', '/pause', '/resume'].map((end) => `/v1/groups/{groupId}${end}`),
+    '/v1/hosts',
     ...['floor', 'version'].map((change) => `/v1/policies/{pool}/${change}`),
     '/v1/pools/{pool}',
     ...['add', 'drain', 'label', 'remove'].map((change) => `/v1/pools/{pool}/${change}`),

@@ -163,6 +163,7 @@ test('it is ready when there are workers and hosts', async () => {
   const answer = await fetch(`${url}/readyz`);
   const { detail } = (await answer.json()) as { detail: string };
   assert.deepEqual([answer.status, detail], [503, 'no sandbox host is up']);
+  assert.deepEqual(await (await fetch(`${url}/v1/hosts`)).json(), { hosts: [] });
   const { temporal } = service.client;
   const namespace = 'without-workers';
   const workflowExecutionRetentionPeriod = msToTs('1 day');

@@ -164,7 +164,7 @@ test('a job that nobody can ask for again ends with its caller; others end by ca
   assert.equal((await call('POST', '/cancel', { job_id: 'two' })).status, 200);
   const { body } = await cancelled;
   assert.deepEqual([body.critical_error, body.error, body.filter], ['init', 'cancelled: user', true]);
-  assert.equal((await call('POST', '/cancel', { job_id: 'nobody' })).status, 404);
+  assert.equal((await call('POST', '/cancel', { job_id: 'nobody', of: 'its own' })).status, 404);
 });
 
 test('bad fields are named', async () => {
