@@ -14,6 +14,8 @@ export interface TaskSource {
   readonly weight: number;
   /** What it is called in counts. */
   readonly domain: string;
+  /** Tasks that are drawn last: drawing begins after them. None if absent. */
+  readonly skip?: number;
 }
 
 /** What a batch workflow is started with. */
@@ -90,6 +92,8 @@ export interface BatchResult {
   /** Groups that were left over and are kept for the next batch. */
   readonly surplus: readonly string[];
   readonly counts: BatchCounts;
+  /** Tasks drawn from each source; the next batch skips so many more. Absent in results of older versions. */
+  readonly drawn?: readonly number[];
   readonly startedAt: string;
   readonly endedAt: string;
 }

@@ -87,9 +87,9 @@ export function draw(
   );
   credit[source] = (credit[source] as number) - total;
   const before = state.drawn[source] as number;
-  const { tasks } = sources[source] as TaskSource;
+  const { tasks, skip = 0 } = sources[source] as TaskSource;
   const drawn = state.drawn.map((count, index) => (index === source ? count + 1 : count));
-  const [row, round] = [before % tasks, Math.floor(before / tasks)];
+  const [row, round] = [(skip + before) % tasks, Math.floor(before / tasks)];
   const next = { ...state, credit, drawn };
   const again =
     round > 0 &&
@@ -215,6 +215,7 @@ export function resultOf(input: BatchInput, state: BatchState, end: BatchEnd, en
     groups: state.admitted,
     surplus: carries ? surplusOf(state).map(({ groupId }) => groupId) : [],
     counts: countsOf(state, input.sources),
+    drawn: state.drawn,
     startedAt: state.startedAt,
     endedAt,
   };

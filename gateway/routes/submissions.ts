@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { WorkflowNotFoundError } from '@temporalio/client';
 import type { FastifyReply } from 'fastify';
 import { z } from 'zod';
@@ -40,6 +41,14 @@ export const Source = z
     file: z.string().min(1).optional().describe('JSONL or Parquet, as the gateway’s machine sees it.'),
     handler: z.string().min(1).optional().describe('Of the file’s tasks.'),
     weight: z.number().gt(0).default(1).describe('How often it is drawn from, beside the others.'),
+    seed: z.int().min(0).optional().describe('Tasks are drawn in an order of its own; in theirs if not set.'),
+    skip: z
+      .int()
+      .min(0)
+      .default(0)
+      .describe(
+        'Tasks that are drawn last. The next batch over the same tasks skips what this one has drawn.',
+      ),
     domain: z.string().min(1).max(100).optional().describe('What it is called in counts.'),
   })
   .refine(
@@ -71,8 +80,18 @@ export async function sourceOf(gateway: Gateway, source: z.infer<typeof Source>)
     const { file = '', handler = '' } = source;
     for await (const task of readTasks(file, handler, gateway.handlers, bad)) tasks.push(task);
   }
-  const { weight, domain = tasks[0]?.handler ?? 'none' } = source;
-  return { ...(await gateway.groupStore.putTasks(tasks)), weight, domain };
+  const { weight, seed, skip, domain = tasks[0]?.handler ?? 'none' } = source;
+  const set = await gateway.groupStore.putTasks(seed === undefined ? tasks : shuffled(tasks, seed));
+  return { ...set, weight, domain, ...(skip === 0 ? {} : { skip }) };
+}
+
+/** In an order that follows from the seed alone, so that the same call again stands for the same tasks. */
+function shuffled(tasks: readonly Task[], seed: number): Task[] {
+  const place = (at: number) => createHash('sha256').update(`${seed} ${at}`).digest('hex');
+  return tasks
+    .map((task, at) => ({ task, place: place(at) }))
+    .sort((a, b) => (a.place < b.place ? -1 : 1))
+    .map(({ task }) => task);
 }
 
 /** What each rollout is begun with: as configured, but for what was asked. */

@@ -142,6 +142,18 @@ test('property: sources are drawn by their weights, each task as often as it may
   );
 });
 
+test('a batch goes on in its source where another has been', () => {
+  const input = inputOf({ groups: 2, oversampling: 1 }, [3]);
+  const rows = (given: BatchInput) =>
+    refilled(batch.begun(given, beginning), given).groups.map(({ row }) => row);
+  assert.deepEqual(rows(input), [0, 1]);
+  const state = refilled(batch.begun(input, beginning), input);
+  const { drawn = [] } = batch.resultOf(input, state, 'deadline', AT);
+  const [source] = input.sources;
+  const next = { ...input, sources: [{ ...source, skip: drawn[0] }] } as BatchInput;
+  assert.deepEqual(rows(next), [2, 0]);
+});
+
 test('equal rewards are kept where they are wanted, and tokens that are too old are not', () => {
   const input = inputOf({ groups: 3, dropEqual: false, staleness: 1 });
   let state = refilled(batch.begun(input, beginning), input);

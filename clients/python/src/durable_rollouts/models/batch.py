@@ -15,6 +15,10 @@ class Source(Asked):
     file: str | None = None
     handler: str | None = None
     weight: float | None = None
+    #: Of the order in which tasks are drawn; their own without one.
+    seed: int | None = None
+    #: Tasks that are drawn last: the sum of what earlier batches have `drawn`.
+    skip: int | None = None
     domain: str | None = None
 
 
@@ -65,6 +69,8 @@ class Batch(Answer):
     groups: list[str]
     surplus: list[str]
     counts: BatchCounts
+    #: Tasks, by source.
+    drawn: list[int] | None = None
     started_at: str
     ended_at: str
 
