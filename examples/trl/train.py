@@ -11,6 +11,7 @@ from datasets import Dataset
 from durable_rollouts import RolloutClient
 from durable_rollouts.adapters import of_group, trl
 from trainer.loop import Run, tasks_of
+from trainer.servers import Servers, add_arguments, servers_of
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
@@ -18,8 +19,8 @@ from trl import GRPOConfig, GRPOTrainer
 class Weights:
     """Stands where TRL has a vLLM of its own: before TRL samples, the service gets the weights of the step."""
 
-    def __init__(self, service: RolloutClient, trainer: GRPOTrainer, folder: Path):
-        self.service, self.trainer, self.folder = service, trainer, folder
+    def __init__(self, service: RolloutClient, servers: Servers, trainer: GRPOTrainer, folder: Path):
+        self.service, self.servers, self.trainer, self.folder = service, servers, trainer, folder
 
     def sync_weights(self) -> None:
         version = self.trainer.state.global_step
@@ -27,7 +28,7 @@ class Weights:
             return
         weights = self.folder / str(version)
         self.trainer.model.save_pretrained(weights)
-        self.service.swap(version, str(weights.resolve()), "abort")
+        self.servers.bring(version, weights)
         shutil.rmtree(self.folder / str(version - 2), ignore_errors=True)
 
 
@@ -35,6 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     for name, kind in {"service": str, "settings": Path, "seed": int, "kind": str, "base": Path, "folder": Path}.items():
         parser.add_argument(f"--{name}", required=True, type=kind)
+    add_arguments(parser)
     args, _ = parser.parse_known_args()
     settings = json.loads(args.settings.read_text())
     name = f"{settings['name']}-{args.kind}-{args.seed}"
@@ -87,7 +89,7 @@ def main() -> None:
     )
     # Only then the loss weighs tokens by the log-probabilities with which they were sampled.
     trainer.use_vllm, trainer._last_loaded_step = True, -1
-    trainer.vllm_generation = Weights(service, trainer, args.folder / "weights")
+    trainer.vllm_generation = Weights(service, servers_of(args, service), trainer, args.folder / "weights")
     trainer.train()
     (args.folder / "log.json").write_text(json.dumps(trainer.state.log_history, indent=2) + "\n")
 

@@ -12,11 +12,7 @@ from durable_rollouts import Retries, RolloutClient
 
 from .journal import Journal
 from .loop import Loop, Run, say
-from .servers import BlueGreen, InPlace
-
-
-#: As the first server was started (main.ts).
-LLAMA_CPP_FLAGS = ("--exact", "--ctx", "512", "--parallel", "8")
+from .servers import add_arguments, servers_of
 
 
 def main() -> None:
@@ -30,14 +26,8 @@ def main() -> None:
     parser.add_argument("--still", action="store_true", help="learning rate 0, as a control")
     parser.add_argument("--leave-out-swap", action="store_true", help="give the servers the old weights as the new version")
     parser.add_argument("--kind", required=True, help="of the run, in its name")
-    parser.add_argument("--llm", required=True, help="address of the LLM server that the pool has")
-    parser.add_argument(
-        "--llama-cpp",
-        nargs=3,
-        metavar=("PYTHON", "SERVE", "GGUF"),
-        help="that is llama.cpp: what starts others of it, and a file of the model; else it is vLLM",
-    )
     parser.add_argument("--count", action="store_true", help="compare the servers' count of sampled tokens with the record")
+    add_arguments(parser)
     args = parser.parse_args()
 
     torch.set_num_threads(2)
@@ -46,11 +36,7 @@ def main() -> None:
         settings["learningRate"] = 0.0
     name = f"{settings['name']}-{args.kind}-{args.seed}"
     service = RolloutClient(args.service, retries=Retries(most=8))
-    if args.llama_cpp:
-        python, serve, like = args.llama_cpp
-        servers = BlueGreen(service, args.llm, [python, serve, *LLAMA_CPP_FLAGS], Path(like))
-    else:
-        servers = InPlace(service, args.llm)
+    servers = servers_of(args, service)
     counted = servers.sampled() if args.count else 0
     run = Run(name, args.seed, settings, ahead=args.ahead, leave_out_swap=args.leave_out_swap)
     loop = Loop(run, service, servers, Journal(args.folder, args.base))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import subprocess
@@ -83,6 +84,28 @@ class BlueGreen:
         if self.process:
             self.process.stdin.close()
             self.process.wait()
+
+
+#: As the first server was started (llm-servers.ts).
+LLAMA_CPP_FLAGS = ("--exact", "--ctx", "512", "--parallel", "8")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--llm", required=True, help="address of the LLM server that the pool has")
+    parser.add_argument(
+        "--llama-cpp",
+        nargs=3,
+        metavar=("PYTHON", "SERVE", "GGUF"),
+        help="that is llama.cpp: what starts others of it, and a file of the model; else it is vLLM",
+    )
+
+
+def servers_of(args: argparse.Namespace, service: RolloutClient) -> Servers:
+    """By the arguments."""
+    if not args.llama_cpp:
+        return InPlace(service, args.llm)
+    python, serve, like = args.llama_cpp
+    return BlueGreen(service, args.llm, [python, serve, *LLAMA_CPP_FLAGS], Path(like))
 
 
 def done(report: PoolReport, version: int) -> None:
