@@ -88,7 +88,7 @@ export class Sandbox {
     const { handle, controlDir } = parts;
     const { outputBytes } = handle.spec.limits;
     this.outputs = new OutputFolder(path.join(controlDir, '.exec'), `${handle.control}/.exec`, outputBytes);
-    this.workspace = new Workspace(parts.side, parts.workspaceDir, parts.backend.ownerUid);
+    this.workspace = new Workspace(parts.side, parts.workspaceDir, parts.handle);
     parts.handle.ended.then((message) => this.onEnded(message));
   }
 

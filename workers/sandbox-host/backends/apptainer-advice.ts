@@ -23,7 +23,7 @@ export function inNamesOfTheHost(
   const advice =
     ownerUid === null
       ? `let this host's user read it`
-      : `a host that runs as root has the user ${ownerUid} for its sandboxes; let all read it`;
+      : 'a host that runs as root has users of their own for its sandboxes; let all read it';
   return new RolloutError(
     'SandboxFailed',
     /not readable|permission denied/i.test(why)

@@ -66,6 +66,19 @@ exec ${HELD.proc}</proc
 exec -c ${tool('setpriv', ...UNTRACEABLE, '--').join(' ')} /bin/bash --norc --noprofile -c \\
   'printf "\\0ready\\n"; exec >/dev/null 2>&1; read -r _'`;
 
+/**
+ * Runs as root in a mount namespace of its own, where /tmp is this sandbox's: gives the user id `$1` a name, without
+ * which Apptainer does not run, then becomes the rest.
+ */
+export const NAMED = `
+set -e
+printf 'root:x:0:0:root:/root:/bin/sh\\nsandbox:x:%s:%s:sandbox:/:/bin/sh\\n' "$1" "$1" > /tmp/passwd
+printf 'root:x:0:\\nsandbox:x:%s:\\n' "$1" > /tmp/group
+chmod 644 /tmp/passwd /tmp/group
+for name in passwd group; do mount --bind /tmp/$name /etc/$name; done
+shift
+exec "$@"`;
+
 /** The argv of the first process. */
 export function firstProcess(memoryBytes: number, home: string): string[] {
   return ['/bin/bash', '--norc', '--noprofile', '-c', FIRST, 'first', String(memoryBytes), home];

@@ -25,29 +25,22 @@ export const LOADER = 'loader';
 export interface ApptainerShared {
   /** Folder with {@link TOOLS}, their libraries and {@link LOADER}. */
   readonly tools: string;
-  /** An image without content, for sandboxes that show the host's own /usr. */
-  readonly hostRoot: string;
   /** An empty file, and an empty folder to mount on. */
   readonly empty: string;
   readonly stage: string;
 }
 
-/**
- * Writes them below `sharedDir`; `ownerUid` is who sandboxes run as, null for this process's user.
- * @throws when a program is missing.
- */
-export function writeApptainerShared(sharedDir: string, ownerUid: number | null): ApptainerShared {
+/** Writes them below `sharedDir`. @throws when a program is missing. */
+export function writeApptainerShared(sharedDir: string): ApptainerShared {
   const shared = {
     tools: path.join(sharedDir, 'tools'),
-    hostRoot: path.join(sharedDir, 'host-root'),
     empty: path.join(sharedDir, 'empty'),
     stage: path.join(sharedDir, 'stage'),
   };
-  for (const folder of [shared.tools, shared.hostRoot, shared.stage]) mkdirSync(folder, { recursive: true });
+  for (const folder of [shared.tools, shared.stage]) mkdirSync(folder, { recursive: true });
   writeFileSync(shared.empty, '');
   writeEtcFiles(sharedDir);
   for (const tool of TOOLS) copyWithLibraries(tool, shared.tools);
-  writeHostRoot(shared.hostRoot, ownerUid);
   return shared;
 }
 
@@ -67,8 +60,11 @@ function copy(source: string, target: string): void {
   renameSync(`${target}.new`, target);
 }
 
-/** Mount points, which are the sandbox's to write to, and the links into /usr that this system has. */
-function writeHostRoot(folder: string, ownerUid: number | null): void {
+/**
+ * An image without content, for a sandbox that shows the host's own /usr: mount points, which are the sandbox's
+ * (`ownerUid`; null: this process's user) to write to, and the links into /usr that this system has.
+ */
+export function writeHostRoot(folder: string, ownerUid: number | null): void {
   for (const name of ['usr', 'etc', 'proc', 'sys', 'dev', 'tmp', 'root', 'run', 'var', 'var/tmp']) {
     mkdirSync(path.join(folder, name), { recursive: true });
     if (ownerUid !== null) chownSync(path.join(folder, name), ownerUid, ownerUid);

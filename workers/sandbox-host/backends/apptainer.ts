@@ -6,8 +6,13 @@ import { messageOf, RolloutError } from '../../../contracts/failures.ts';
 import { SandboxSpec, WORKSPACE } from '../../../contracts/sandbox.ts';
 import { type ProcessInfo, signal } from '../processes.ts';
 import { inNamesOfTheHost, withAdvice } from './apptainer-advice.ts';
-import { dropPrivileges, firstProcess, HELD, SUPERVISE, TOOLS } from './apptainer-scripts.ts';
-import { type ApptainerShared, hostFolders, writeApptainerShared } from './apptainer-shared.ts';
+import { dropPrivileges, firstProcess, HELD, NAMED, SUPERVISE, TOOLS } from './apptainer-scripts.ts';
+import {
+  type ApptainerShared,
+  hostFolders,
+  writeApptainerShared,
+  writeHostRoot,
+} from './apptainer-shared.ts';
 import { isAlive, type Started, startApptainer, untilGone } from './apptainer-start.ts';
 import type { Backend, Creation, Entry, Handle, Mount, Probe, Program } from './backend.ts';
 import { programEnvironment } from './environment.ts';
@@ -21,8 +26,9 @@ import {
   type Namespaced,
   processesIn,
 } from './namespaces.ts';
+import { Owners } from './owners.ts';
 import { installFilter } from './seccomp/install.ts';
-import { asUser, SYSTEM_PATH, staged, UNPRIVILEGED_ID } from './staging.ts';
+import { asUser, SYSTEM_PATH, staged } from './staging.ts';
 import { etcFiles } from './system-files.ts';
 import { untilDead } from './wait.ts';
 
@@ -55,7 +61,7 @@ export class ApptainerBackend implements Backend {
     systemCalls: true,
     limits: 'memory, processes and disk of the whole sandbox by watching; the rest per process by rlimits',
   };
-  readonly ownerUid = process.geteuid?.() === 0 ? UNPRIVILEGED_ID : null;
+  private readonly owners: Owners;
   private readonly options: ApptainerOptions;
   private shared: ApptainerShared | undefined;
   /** What all programs are started by. */
@@ -65,6 +71,7 @@ export class ApptainerBackend implements Backend {
 
   constructor(options: ApptainerOptions) {
     this.options = options;
+    this.owners = new Owners(options.sharedDir);
   }
 
   async probe(): Promise<Probe> {
@@ -75,7 +82,7 @@ export class ApptainerBackend implements Backend {
     }
     let version: string;
     try {
-      this.shared = writeApptainerShared(sharedDir, this.ownerUid);
+      this.shared = writeApptainerShared(sharedDir);
       this.filter = await installFilter(sharedDir);
       version = (await promisify(execFile)(program, ['--version'], { env: { PATH: SYSTEM_PATH } })).stdout;
     } catch (error) {
@@ -91,12 +98,23 @@ export class ApptainerBackend implements Backend {
   }
 
   async create(creation: Creation): Promise<Handle> {
+    const { sandboxId, besides } = creation;
+    try {
+      return await this.make(creation, besides ? besides.ownerUid : this.owners.take(sandboxId));
+    } catch (error) {
+      this.owners.giveBack(sandboxId);
+      throw error;
+    }
+  }
+
+  private async make(creation: Creation, ownerUid: number | null): Promise<Handle> {
     const { spec } = creation;
     const shared = this.ready();
-    const home = path.join(path.dirname(creation.workspaceDir), 'runtime');
+    const own = path.dirname(creation.workspaceDir);
+    const [home, root] = [path.join(own, 'runtime'), path.join(own, 'root')];
     mkdirSync(home);
-    if (this.ownerUid !== null) {
-      for (const folder of [creation.workspaceDir, home]) chownSync(folder, this.ownerUid, this.ownerUid);
+    if (ownerUid !== null) {
+      for (const folder of [creation.workspaceDir, home]) chownSync(folder, ownerUid, ownerUid);
     }
     const image = creation.hostPrograms ? undefined : (spec.image ?? this.options.image);
     const mounts: Mount[] = [
@@ -108,14 +126,14 @@ export class ApptainerBackend implements Backend {
       ...spec.binds,
       ...(creation.mounts ?? []),
     ];
-    const sources = [image ?? shared.hostRoot, home, ...mounts.map(({ source }) => source)];
-    const argv = this.argv(sources, mounts, firstProcess(spec.limits.memoryBytes, HOME));
+    if (image === undefined) writeHostRoot(root, ownerUid);
+    const sources = [image ?? root, home, ...mounts.map(({ source }) => source)];
+    const argv = this.argv(ownerUid, sources, mounts, firstProcess(spec.limits.memoryBytes, HOME));
     const started = await startApptainer(creation, argv).catch((error: unknown) => {
-      throw inNamesOfTheHost(error, sources, this.ownerUid);
+      throw inNamesOfTheHost(error, sources, ownerUid);
     });
-
     const seen = { sandboxId: creation.sandboxId, workspace: WORKSPACE, control: CONTROL, spec };
-    return { ...started, ...seen, ...watched(started.first.pid) } as Sandbox;
+    return { ...started, ...seen, ownerUid, ...watched(started.first.pid) } as Sandbox;
   }
 
   enter(handle: Handle, program: Program): Entry {
@@ -128,7 +146,7 @@ export class ApptainerBackend implements Backend {
     const inner = late.length === 0 ? program.argv : ['/usr/bin/env', '--', ...assignments, ...program.argv];
     const [file, ...args] = [
       this.filter,
-      ...asUser(this.ownerUid),
+      ...asUser(handle.ownerUid),
       ...enterNamespaces(handle as Sandbox),
       ...dropPrivileges(program),
       ...launch(inner, program.cwd, { ...spec.limits, processes: spec.limits.processes + tasksOutside }),
@@ -138,7 +156,7 @@ export class ApptainerBackend implements Backend {
   }
 
   examine(handle: Handle, argv: readonly string[]): Entry {
-    return examineAs(this.ownerUid, handle as Sandbox, argv);
+    return examineAs(handle as Sandbox, argv);
   }
 
   enterIpc(handle: Handle, argv: readonly string[]): Entry {
@@ -162,6 +180,7 @@ export class ApptainerBackend implements Backend {
     outer.stdin?.destroy();
     await untilDead(outer, `sandbox ${handle.sandboxId}`);
     await untilGone(anchors, handle.sandboxId);
+    this.owners.giveBack(handle.sandboxId);
     return count;
   }
 
@@ -199,13 +218,18 @@ export class ApptainerBackend implements Backend {
    * The argv on the host that runs `argv` in a new sandbox. `sources`: image, home folder of the runtime, then those
    * of `mounts`. @throws RolloutError SandboxFailed
    */
-  private argv(sources: readonly string[], mounts: readonly Mount[], argv: readonly string[]): string[] {
+  private argv(
+    ownerUid: number | null,
+    sources: readonly string[],
+    mounts: readonly Mount[],
+    argv: readonly string[],
+  ): string[] {
     const { stage } = this.ready();
     const missing = sources.find((source) => !existsSync(source));
     if (missing !== undefined)
       throw new RolloutError('SandboxFailed', `${missing} does not exist on this host`);
     const seen = (index: number): string =>
-      this.ownerUid === null ? (sources[index] as string) : `/tmp/${index}`;
+      ownerUid === null ? (sources[index] as string) : `/tmp/${index}`;
     const apptainer = [
       ...['/usr/bin/env', `HOME=${seen(1)}`, this.options.program, 'exec'],
       ...['--fakeroot', ...this.flags, '--containall', '--no-home', '--cleanenv', '--no-init', '--no-eval'],
@@ -223,9 +247,9 @@ export class ApptainerBackend implements Backend {
       ...[seen(0), ...argv],
     ];
     const supervised = ['/bin/bash', '--norc', '--noprofile', '-c', SUPERVISE, 'supervise', ...apptainer];
-    return this.ownerUid === null
-      ? supervised
-      : staged(stage, Object.fromEntries(sources.entries()), this.ownerUid, supervised);
+    if (ownerUid === null) return supervised;
+    const names = ['/bin/sh', '-c', NAMED, 'named', String(ownerUid)];
+    return staged(stage, Object.fromEntries(sources.entries()), ownerUid, supervised, names);
   }
 }
 

@@ -25,6 +25,8 @@ export interface Creation {
   /** Host folder whose files the agent can read but not write: how commands reach its shells. */
   readonly controlDir: string;
   readonly spec: SandboxSpec;
+  /** A sandbox on whose files this one works: they are one user. */
+  readonly besides?: Pick<Handle, 'ownerUid'>;
   /** Further folders of the host, as the host itself wants them shown; `process` shows them where they are. */
   readonly mounts?: readonly Mount[];
   /** What runs inside are the host's own programs, whatever image is set. */
@@ -49,6 +51,8 @@ export interface Handle {
   /** Processes of the host whose death ends the sandbox; recorded for the next host to clear. */
   readonly anchors: readonly ProcessInfo[];
   readonly spec: SandboxSpec;
+  /** User id of the host that owns what runs inside; null: the host's own. Terminals are given to it. */
+  readonly ownerUid: number | null;
   /**
    * The sandbox's own list of processes (its `/proc`), as the host reaches it. Where it does not, `processes` is
    * asked instead, which takes longer.
@@ -100,8 +104,6 @@ export interface Backend {
    * Absent: it has none of its own.
    */
   enterIpc?(handle: Handle, argv: readonly string[]): Entry;
-  /** User id of the host that owns what runs inside; null: the host's own. Terminals are given to it. */
-  readonly ownerUid: number | null;
   /** All processes inside but the first. */
   processes(handle: Handle): ProcessInfo[];
   /** Every process but the first is dead when this resolves; returns how many there were. */

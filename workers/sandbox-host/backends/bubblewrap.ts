@@ -21,8 +21,9 @@ import {
   withoutPrivileges,
 } from './namespaces.ts';
 import { refuseImage } from './no-images.ts';
+import { Owners } from './owners.ts';
 import { installFilter } from './seccomp/install.ts';
-import { asUser, SYSTEM_PATH, staged, UNPRIVILEGED_ID } from './staging.ts';
+import { asUser, SYSTEM_PATH, staged } from './staging.ts';
 import { AS_THEY_ARE, etcFiles, systemFolders } from './system-files.ts';
 import { userNamespaceAdvice } from './user-namespaces.ts';
 import { runQuietly, untilDead } from './wait.ts';
@@ -42,6 +43,11 @@ const FIRST_PROCESS = [
   `${CLOSE_DESCRIPTORS}; echo ready; exec >/dev/null 2>&1; read -r _`,
 ];
 
+/** Of the owners: who tries it. */
+const TRIAL = 'trial';
+
+type Command = [file: string, argv: string[], env: Record<string, string>];
+
 interface Sandbox extends Namespaced {
   readonly outer: ChildProcess;
 }
@@ -57,10 +63,10 @@ export class BubblewrapBackend implements Backend {
     systemCalls: true,
     limits: 'memory, processes and disk of the whole sandbox by watching; the rest per process by rlimits',
   };
-  readonly ownerUid = process.geteuid?.() === 0 ? UNPRIVILEGED_ID : null;
   private readonly bwrapPath: string;
   private readonly sharedDir: string;
   private bwrap: BwrapProgram | undefined;
+  private readonly owners: Owners;
   /** What all programs are started by. */
   private filter = '';
 
@@ -68,25 +74,38 @@ export class BubblewrapBackend implements Backend {
   constructor(bwrapPath: string, sharedDir: string) {
     this.bwrapPath = bwrapPath;
     this.sharedDir = sharedDir;
+    this.owners = new Owners(sharedDir);
   }
 
   async probe(): Promise<Probe> {
     try {
-      this.bwrap = prepareBwrap(this.bwrapPath, this.sharedDir, this.ownerUid !== null);
+      this.bwrap = prepareBwrap(this.bwrapPath, this.sharedDir, process.geteuid?.() === 0);
       this.filter = await installFilter(this.sharedDir);
     } catch (error) {
       return { works: false, why: `bubblewrap (${this.bwrapPath}) cannot be used: ${messageOf(error)}` };
     }
-    const [file, args, env] = this.command(['--ro-bind', '/', '/', '--', '/bin/true'], {}, {});
+    const owner = this.owners.take(TRIAL);
+    const [file, args, env] = this.command(owner, ['--ro-bind', '/', '/', '--', '/bin/true'], {}, {});
     const trial = await runQuietly(file, args, env);
+    this.owners.giveBack(TRIAL);
     if (trial.ok) return { works: true };
     return { works: false, why: `bubblewrap does not work here: ${trial.message}. ${userNamespaceAdvice()}` };
   }
 
   async create(creation: Creation): Promise<Handle> {
+    const { sandboxId, besides } = creation;
+    try {
+      return await this.make(creation, besides ? besides.ownerUid : this.owners.take(sandboxId));
+    } catch (error) {
+      this.owners.giveBack(sandboxId);
+      throw error;
+    }
+  }
+
+  private make(creation: Creation, owner: number | null): Promise<Handle> {
     const { spec } = creation;
     refuseImage(this.name, spec);
-    if (this.ownerUid !== null) chownSync(creation.workspaceDir, this.ownerUid, this.ownerUid);
+    if (owner !== null) chownSync(creation.workspaceDir, owner, owner);
     const shown: [source: string, target: string, how: '--bind' | '--ro-bind'][] = [
       [creation.workspaceDir, WORKSPACE, '--bind'],
       [creation.controlDir, CONTROL, '--ro-bind'],
@@ -104,7 +123,7 @@ export class BubblewrapBackend implements Backend {
     const missing = shown.find(([source]) => !existsSync(source));
     if (missing) throw new RolloutError('SandboxFailed', `${missing[0]} does not exist on this host`);
     const sources: Record<string, string> = {};
-    const places = shown.map(([source]) => this.place(source, creation, sources));
+    const places = shown.map(([source]) => (owner === null ? source : this.place(source, creation, sources)));
     const args = [
       ...['--json-status-fd', '3'],
       ...systemFolders(),
@@ -120,16 +139,16 @@ export class BubblewrapBackend implements Backend {
       ...['--cap-add', 'CAP_WAKE_ALARM'],
       ...['--', ...FIRST_PROCESS],
     ];
-    const [file, argv, env] = this.command(args, sources, { [SANDBOX_VARIABLE]: creation.sandboxId });
-    return start(creation, file, argv, env, asUser(this.ownerUid));
+    const command = this.command(owner, args, sources, { [SANDBOX_VARIABLE]: creation.sandboxId });
+    return start(creation, command, owner);
   }
 
   /**
-   * Where bubblewrap finds `source`. If it runs as another user, below a folder that is added to `sources`: as few
+   * Where bubblewrap finds `source` when it runs as another user: below a folder that is added to `sources`. As few
    * as can be, each costs milliseconds.
    */
   private place(source: string, { workspaceDir }: Creation, sources: Record<string, string>): string {
-    if (this.ownerUid === null || AS_THEY_ARE.includes(source)) return source;
+    if (AS_THEY_ARE.includes(source)) return source;
     const folders = { etc: path.join(this.sharedDir, 'etc'), own: path.dirname(workspaceDir) };
     for (const [name, folder] of Object.entries(folders)) {
       if (!source.startsWith(`${folder}/`)) continue;
@@ -144,7 +163,7 @@ export class BubblewrapBackend implements Backend {
   enter(handle: Handle, program: Program): Entry {
     const argv = [
       this.filter,
-      ...asUser(this.ownerUid),
+      ...asUser(handle.ownerUid),
       ...enterNamespaces(handle as Sandbox),
       ...['/usr/bin/setpriv', ...withoutPrivileges(program), '--'],
       ...launch(program.argv, program.cwd, handle.spec.limits),
@@ -154,7 +173,7 @@ export class BubblewrapBackend implements Backend {
   }
 
   examine(handle: Handle, argv: readonly string[]): Entry {
-    return examineAs(this.ownerUid, handle as Sandbox, argv);
+    return examineAs(handle as Sandbox, argv);
   }
 
   enterIpc(handle: Handle, argv: readonly string[]): Entry {
@@ -171,30 +190,32 @@ export class BubblewrapBackend implements Backend {
 
   async destroy(handle: Handle): Promise<number> {
     const { first, outer } = handle as Sandbox;
-    if (outer.exitCode !== null || outer.signalCode !== null) return 0;
-    const count = countIn(handle as Sandbox) + 1;
+    const ended = outer.exitCode !== null || outer.signalCode !== null;
+    const count = ended ? 0 : countIn(handle as Sandbox) + 1;
     // The kernel kills a PID namespace with its first process and lets nobody reap that one before the rest.
-    signal(first.pid, 'SIGKILL');
+    if (!ended) signal(first.pid, 'SIGKILL');
     outer.stdin?.destroy();
     await untilDead(outer, `sandbox ${handle.sandboxId}`);
+    this.owners.giveBack(handle.sandboxId);
     return count;
   }
 
-  /** Runs bubblewrap with `args`; as another user it finds what `shown` names as /tmp/<name>. */
+  /** Runs bubblewrap with `args`; as another user, `owner`, it finds what `shown` names as /tmp/<name>. */
   private command(
+    owner: number | null,
     args: string[],
     shown: Record<string, string>,
     marks: Record<string, string>,
-  ): [string, string[], Record<string, string>] {
+  ): Command {
     if (!this.bwrap) throw new RolloutError('Internal', 'probe() comes before everything else');
     const bwrap = [
       ...['--unshare-all', '--unshare-user', '--die-with-parent', '--uid', '0', '--gid', '0', '--as-pid-1'],
       ...args,
     ];
-    if (this.ownerUid === null) return [this.bwrap.file, bwrap, marks];
+    if (owner === null) return [this.bwrap.file, bwrap, marks];
     const inside = ['/usr/bin/env', 'LD_LIBRARY_PATH=/tmp/tools', '/tmp/tools/bwrap', ...bwrap];
     const sources = { tools: this.bwrap.folder, ...shown };
-    const [file, ...argv] = staged(this.bwrap.stage, sources, this.ownerUid, inside);
+    const [file, ...argv] = staged(this.bwrap.stage, sources, owner, inside);
     return [file as string, argv, { PATH: SYSTEM_PATH, ...marks }];
   }
 }
@@ -202,10 +223,8 @@ export class BubblewrapBackend implements Backend {
 /** Starts bubblewrap and waits until the sandbox stands. */
 async function start(
   creation: Creation,
-  file: string,
-  argv: string[],
-  env: Record<string, string>,
-  asOwner: readonly string[],
+  [file, argv, env]: Command,
+  ownerUid: number | null,
 ): Promise<Handle> {
   // A process group of its own: the terminal's ^C is for the host, which ends sandboxes in order.
   const outer = spawn(file, argv, { env, detached: true, stdio: ['pipe', 'pipe', 'pipe', 'pipe'] });
@@ -233,7 +252,7 @@ async function start(
     });
   });
   // Before it stands its user namespace may have no users yet.
-  const sealed = Promise.all([stands, named]).then(() => seal(pid, asOwner));
+  const sealed = Promise.all([stands, named]).then(() => seal(pid, asUser(ownerUid)));
   const failure = await Promise.race([sealed, ended]);
   if (failure !== null) {
     outer.kill('SIGKILL');
@@ -250,6 +269,7 @@ async function start(
     workspace: WORKSPACE,
     control: CONTROL,
     spec: creation.spec,
+    ownerUid,
     anchors: [first, parent],
     proc: `/proc/${pid}/root/proc`,
     memoryFolders: Object.keys(MEMORY_FOLDERS).map((folder) => `/proc/${pid}/root${folder}`),

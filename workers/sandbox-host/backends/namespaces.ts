@@ -66,7 +66,7 @@ export async function seal(first: number, asOwner: readonly string[]): Promise<s
  * Runs `argv` on the host, by an ordinary user in the sandbox's user namespace, where nothing of its owner's is
  * unreadable.
  */
-export function examineAs(ownerUid: number | null, { first }: Namespaced, argv: readonly string[]): Entry {
+export function examineAs({ first, ownerUid }: Namespaced, argv: readonly string[]): Entry {
   const enter = ['/usr/bin/nsenter', '-t', String(first.pid), '-U', '--preserve-credentials', '--'];
   const [file, ...args] = ownerUid === null ? [...enter, ...argv] : argv;
   return { file: file as string, args, env: {} };

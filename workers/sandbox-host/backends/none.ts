@@ -8,7 +8,6 @@ export class NoBackend implements Backend {
     ...{ network: true, files: true, processes: true, user: true, systemCalls: true },
     limits: 'nothing runs',
   };
-  readonly ownerUid = null;
 
   async probe(): Promise<Probe> {
     return { works: true };
@@ -16,7 +15,8 @@ export class NoBackend implements Backend {
 
   async create({ sandboxId, workspaceDir, controlDir, spec }: Creation): Promise<Handle> {
     const ended = new Promise<string>(() => {}); // nothing in it can end
-    return { sandboxId, workspace: workspaceDir, control: controlDir, spec, anchors: [], ended };
+    const seen = { workspace: workspaceDir, control: controlDir };
+    return { sandboxId, ...seen, spec, ownerUid: null, anchors: [], ended };
   }
 
   enter(): Entry {

@@ -33,7 +33,6 @@ export class ProcessBackend implements Backend {
     systemCalls: false,
     limits: 'rlimits per process',
   };
-  readonly ownerUid = null;
 
   async probe(): Promise<Probe> {
     return { works: true };
@@ -65,6 +64,7 @@ export class ProcessBackend implements Backend {
       workspace: creation.workspaceDir,
       control: creation.controlDir,
       spec: creation.spec,
+      ownerUid: null,
       anchors: [first],
       ended,
       outer,

@@ -1,9 +1,3 @@
-/**
- * Owner of the sandboxes of a host that runs as root. As root itself, a process inside could still write
- * what root owns and no namespace covers: most of /proc/sys, the modes of device nodes.
- */
-export const UNPRIVILEGED_ID = 65_534;
-
 /** Environment of the programs of the host's side that need to find others. */
 export const SYSTEM_PATH = '/usr/sbin:/usr/bin:/sbin:/bin';
 
@@ -29,17 +23,18 @@ export function asUser(uid: number | null): string[] {
 
 /**
  * The argv that runs `argv` as `uid` where each of `sources` is /tmp/<its name>: another user may not reach
- * where they lie. `stage` is an empty folder.
+ * where they lie. `stage` is an empty folder; `asRoot` begins an argv whose rest runs then.
  */
 export function staged(
   stage: string,
   sources: Readonly<Record<string, string>>,
   uid: number,
   argv: string[],
+  asRoot: readonly string[] = [],
 ): string[] {
   const pairs = Object.entries(sources).flatMap(([name, source]) => [source, name]);
   return [
     ...['/usr/bin/unshare', '--mount', '--propagation', 'private', '--', '/bin/sh', '-c', STAGE, 'stage'],
-    ...[stage, ...pairs, '--', ...asUser(uid), ...argv],
+    ...[stage, ...pairs, '--', ...asRoot, ...asUser(uid), ...argv],
   ];
 }

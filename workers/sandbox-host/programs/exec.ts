@@ -120,7 +120,7 @@ export async function execute(place: Place, program: OneOff): Promise<OneOffEnd>
 
 async function start({ backend, handle, folder }: Place, program: OneOff, mark: string) {
   try {
-    const streams = await makeStreams(folder, mark, program.stdin, backend.ownerUid);
+    const streams = await makeStreams(folder, mark, program.stdin, handle.ownerUid);
     try {
       const { file, args, env } = backend.enter(handle, {
         argv: program.argv,

@@ -285,7 +285,7 @@ export class Bash {
 
   /** Gives the terminal to whom its programs run as, who may then open it by name, as `>/dev/stderr` does. */
   private giveTerminal(): void {
-    const { ownerUid } = this.options.backend;
+    const { ownerUid } = this.options.handle;
     const terminal = readlinkSync(`/proc/${this.pty.pid}/fd/0`);
     if (ownerUid !== null && /^\/dev\/pts\/[0-9]+$/.test(terminal)) chownSync(terminal, ownerUid, -1);
   }

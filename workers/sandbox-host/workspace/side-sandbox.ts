@@ -25,6 +25,8 @@ const SHOWN = '/mnt';
 
 /** A script for a sandbox of its own. */
 export interface SideProgram {
+  /** Whose files they are. */
+  readonly besides: Pick<Handle, 'ownerUid'>;
   /** For bash; `$1` is the folder in which {@link shown} are, `$2` an empty one to write to, then {@link args}. */
   readonly script: string;
   readonly args: readonly string[];
@@ -84,7 +86,7 @@ export class SideSandboxes {
       }));
       const spec = SandboxSpec.parse({ limits: { memoryBytes: MEMORY_BYTES, fileBytes: program.fileBytes } });
       handle = await this.backend.create({
-        ...{ sandboxId, workspaceDir, controlDir, spec, mounts },
+        ...{ sandboxId, workspaceDir, controlDir, spec, mounts, besides: program.besides },
         hostPrograms: true,
       });
       await recordAnchors(folder, handle.anchors);

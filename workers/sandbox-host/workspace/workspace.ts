@@ -12,6 +12,7 @@ import type {
   WorkspaceDiff,
   WorkspaceSnapshot,
 } from '../../../contracts/workspace.ts';
+import type { Handle } from '../backends/backend.ts';
 import { draftNote } from '../left-overs.ts';
 import { readChecked, writeWhole } from './archive-file.ts';
 import { DIFF, MISSING, NOT_AS_ASKED, RESTORE, SNAPSHOT, START } from './scripts.ts';
@@ -31,15 +32,15 @@ export class Workspace {
   private readonly side: SideSandboxes;
   private readonly folder: string;
   private readonly start: string;
-  private readonly ownerUid: number | null;
+  private readonly sandbox: Pick<Handle, 'ownerUid'>;
   private queue: Promise<unknown> = Promise.resolve();
 
-  /** `folder`: the workspace on the host. Beside it a folder `start` is made, which the agent never sees. */
-  constructor(side: SideSandboxes, folder: string, ownerUid: number | null) {
+  /** `folder`: the workspace of `sandbox` on the host. Beside it a folder `start` is made, which the agent never sees. */
+  constructor(side: SideSandboxes, folder: string, sandbox: Pick<Handle, 'ownerUid'>) {
     this.side = side;
     this.folder = folder;
     this.start = path.join(path.dirname(folder), 'start');
-    this.ownerUid = ownerUid;
+    this.sandbox = sandbox;
   }
 
   /** Later diffs compare with what is there now. @throws RolloutError SandboxFailed, ProgramMissing */
@@ -143,14 +144,18 @@ export class Workspace {
     await this.queue;
   }
 
-  private async run({ writable, ...program }: Omit<SideProgram, 'shown'> & { writable: string[] }) {
+  private async run({
+    writable,
+    ...program
+  }: Omit<SideProgram, 'shown' | 'besides'> & { writable: string[] }) {
     await mkdir(this.start, { recursive: true });
-    if (this.ownerUid !== null) await chown(this.start, this.ownerUid, this.ownerUid);
+    const { ownerUid } = this.sandbox;
+    if (ownerUid !== null) await chown(this.start, ownerUid, ownerUid);
     const shown = [this.folder, this.start].map((folder) => ({
       folder,
       writable: writable.includes(path.basename(folder)),
     }));
-    return this.side.run({ ...program, shown });
+    return this.side.run({ ...program, shown, besides: this.sandbox });
   }
 
   private inTurn<T>(task: () => Promise<T>): Promise<T> {
