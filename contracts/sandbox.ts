@@ -193,7 +193,7 @@ export const BoundedText = z.object({
 export type BoundedText = z.infer<typeof BoundedText>;
 
 /** The limit that ended or disturbed a command, if one did. */
-export const LimitHit = z.enum(['cpu', 'memory', 'processes', 'disk', 'output']);
+export const LimitHit = z.enum(['cpu', 'memory', 'processes', 'disk', 'output', 'openFiles']);
 export type LimitHit = z.infer<typeof LimitHit>;
 
 export const ExecResult = z.object({

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import type { TestContext } from 'node:test';
 import { ABIS, NUMBERS, type Processor } from '../../workers/sandbox-host/backends/seccomp/rules.ts';
-import type { Box } from './support.ts';
+import { Box } from './support.ts';
 
 /** Python that does what `expression` says with the C library as `c`, and prints what comes of it. */
 const withLibc = (expression: string): string[] => [
@@ -95,6 +95,81 @@ print(sorted(made), socket.AF_VSOCK in made)`;
     if (process.arch !== 'x64') return;
     const end = await box.exec(['/usr/bin/python3', '-c', `import ctypes, mmap; ${foreign}; ${jump}`]);
     assert.deepEqual([end.signal, end.exitCode], ['SIGSYS', null]);
+  });
+
+  await t.test(
+    'holds what the kernel counts by user, and its neighbour has all of it',
+    {
+      skip: process.geteuid?.() !== 0 && 'all sandboxes of an ordinary user are that user',
+    },
+    async () => {
+      const neighbour = await Box.create(box.client);
+      const hold = `
+import os, socket, time
+def fill(pair):
+    pair[0].setblocking(False)
+    try:
+        while True: socket.send_fds(pair[0], [b'x'], [0] * 200)
+    except OSError as error: return error.errno
+pipes = [os.pipe() for _ in range(200)]
+for _ in range(3):
+    if os.fork() == 0: pipes += [os.pipe() for _ in range(250)]; break
+pairs = []
+while True:
+    pairs.append(socket.socketpair())
+    if fill(pairs[-1]) == 109: break # ETOOMANYREFS
+open('/workspace/full', 'w')
+while os.path.exists('/workspace/full'): time.sleep(0.05)`;
+      const running = box.exec(['/usr/bin/python3', '-c', hold]);
+      await box.bash('until [ -e /workspace/full ]; do sleep 0.05; done', 30_000, 16_384, 'terminal');
+      const asks = `
+import fcntl, os, socket
+pair = socket.socketpair(); socket.send_fds(pair[0], [b'x'], [0])
+print(fcntl.fcntl(os.pipe()[0], 1032))`;
+      const asked = await neighbour.exec(['/usr/bin/python3', '-c', asks]);
+      assert.equal(asked.stdout.text, '65536\n', asked.stderr.text);
+      await box.exec(['rm', '/workspace/full']);
+      await running;
+      await neighbour.release();
+    },
+  );
+
+  await t.test('makes files without end in memory: no space is left, and nothing else is lost', async () => {
+    const small = await Box.create(box.client, { limits: { memoryBytes: 64 * 1024 ** 2 } });
+    for (const folder of ['/tmp', '/root', '/dev/shm']) {
+      const endless = `import os\nos.mkdir('${folder}/i')\nn = 0\nwhile True: n += 1; os.mknod(f'${folder}/i/{n}')`;
+      const filled = await small.exec(['/usr/bin/python3', '-c', endless]);
+      assert.deepEqual([folder, filled.exitCode, filled.limit], [folder, 1, 'disk']);
+      assert.match(filled.stderr.text, /No space left on device/);
+    }
+    // Full as they are, what has nothing to do with them is as it was, and named nothing.
+    for (const harmless of [
+      'echo alive',
+      'sleep 0.1; echo alive',
+      '/usr/bin/python3 -c "print(\'alive\')"',
+    ]) {
+      const { output, limit, restarted } = await small.bash(harmless);
+      assert.deepEqual([output.text, limit, restarted], ['alive\n', null, false], harmless);
+    }
+    assert.equal((await small.bash('rm -rf /tmp/i /root/i /dev/shm/i && echo free > /tmp/x')).exitCode, 0);
+    await small.release();
+  });
+
+  await t.test('is told which limit a program hit', async () => {
+    const limits = { fileBytes: 4096, openFiles: 40 };
+    const small = await Box.create(box.client, { limits });
+    const python = (script: string): string[] => ['/usr/bin/python3', '-c', script];
+    const cases: [string, string[]][] = [
+      ['disk', python("with open('/workspace/f', 'wb') as file: file.write(b'x' * 5000)")],
+      ['disk', ['/bin/bash', '-c', 'printf %5000d 1 > /tmp/f']],
+      ['openFiles', python("files = [open('/dev/null') for _ in range(50)]")],
+    ];
+    for (const [limit, argv] of cases) {
+      assert.equal((await small.exec(argv)).limit, limit, argv.join(' '));
+      assert.equal((await small.bash(argv.map(quoted).join(' '))).limit, limit, argv.join(' '));
+    }
+    assert.equal((await small.bash('echo fine')).limit, null);
+    await small.release();
   });
 
   await t.test('lets ordinary programs be', async () => {

@@ -83,12 +83,12 @@ test('limits are written, processes put in, and what the kernel refused is named
   const shells = () => new Set<number>();
   const supervisor = new Supervisor({ backend, handle, workspaceDir, shells, logger });
   t.after(() => supervisor.stop());
-  assert.equal(supervisor.begin()(false), null);
+  assert.equal(supervisor.begin()(), null);
   const ends = [supervisor.begin(), supervisor.begin()];
   refused(2, 0);
-  assert.equal(ends[0]?.(true), 'memory');
+  assert.equal(ends[0]?.(), 'memory');
   refused(2, 3);
-  assert.equal(ends[1]?.(true), 'processes');
+  assert.equal(ends[1]?.(), 'processes');
 });
 
 test('a cgroup that is gone is no error', async (t) => {

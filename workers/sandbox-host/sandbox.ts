@@ -399,16 +399,16 @@ export class Sandbox {
   }
 
   /** A command's end, and the limit that was hit in its time. */
-  private async watched<T extends { exitCode: number | null }>(command: Promise<T>) {
+  private async watched<T>(command: Promise<T>) {
     // It is on its way before the first look at the machine, which takes as long as a short command.
     const begun = new Promise<ReturnType<Supervisor['begin']>>((resolve) => {
       setImmediate(() => resolve(this.supervisor.begin()));
     });
     try {
       const end = await this.alive(command);
-      return { end, limit: (await begun)(end.exitCode !== 0) };
+      return { end, limit: (await begun)() };
     } catch (error) {
-      (await begun)(false);
+      (await begun)();
       throw error;
     }
   }

@@ -1,4 +1,5 @@
 import { RolloutError } from '../../../contracts/failures.ts';
+import { INODE_BYTES } from '../limits/memory.ts';
 import { LOADER } from './apptainer-shared.ts';
 import type { Program } from './backend.ts';
 import { CLOSE_DESCRIPTORS } from './launcher.ts';
@@ -57,7 +58,8 @@ for folder in "\${!topmost[@]}"; do
     /dev/shm | "$2") size=$(($1 / 8)) ;;
     *) size=$(($1 / 2)) ;;
   esac
-  ${tool('mount').join(' ')} -i --options-mode ignore -o "$flags,size=$size" "$folder" || exit 1
+  options="$flags,size=$size,nr_inodes=$((size / 8 / ${INODE_BYTES} + 1))"
+  ${tool('mount').join(' ')} -i --options-mode ignore -o "$options" "$folder" || exit 1
 done
 cd /tmp
 exec ${HELD.proc}</proc

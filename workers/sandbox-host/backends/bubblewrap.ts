@@ -3,7 +3,7 @@ import { chownSync, existsSync } from 'node:fs';
 import path from 'node:path';
 import type { Readable } from 'node:stream';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
-import { WORKSPACE } from '../../../contracts/sandbox.ts';
+import { type SandboxSpec, WORKSPACE } from '../../../contracts/sandbox.ts';
 import { type ProcessInfo, pidNamespace, processInfo, SANDBOX_VARIABLE, signal } from '../processes.ts';
 import type { Backend, Creation, Entry, Handle, Mount, Probe, Program } from './backend.ts';
 import { type BwrapProgram, prepareBwrap } from './bwrap-program.ts';
@@ -33,6 +33,14 @@ const HOME = '/root';
 
 /** What lies in memory, and how much of the sandbox's memory each may take: some is left for processes. */
 const MEMORY_FOLDERS = { '/tmp': 1 / 2, [HOME]: 1 / 8, '/dev/shm': 1 / 8 };
+
+function memoryFolders({ limits }: SandboxSpec): Record<string, number> {
+  const sizes = Object.entries(MEMORY_FOLDERS).map(([folder, share]) => [
+    folder,
+    Math.ceil(limits.memoryBytes * share),
+  ]);
+  return Object.fromEntries(sizes);
+}
 
 /**
  * First process of a sandbox: says that everything is mounted, lets go of all that it has of the host but
@@ -128,8 +136,8 @@ export class BubblewrapBackend implements Backend {
       ...['--json-status-fd', '3'],
       ...systemFolders(),
       ...['--dir', '/etc', '--dir', '/var/tmp', '--proc', '/proc', '--dev', '/dev'],
-      ...Object.entries(MEMORY_FOLDERS).flatMap(([folder, share]) => [
-        ...['--size', String(Math.ceil(spec.limits.memoryBytes * share)), '--tmpfs', folder],
+      ...Object.entries(memoryFolders(spec)).flatMap(([folder, bytes]) => [
+        ...['--size', String(bytes), '--tmpfs', folder],
       ]),
       ...['--remount-ro', '/dev'], // or what is made there would count nowhere
       ...shown.flatMap(([, target, how], index) => [how, places[index] as string, target]),
@@ -252,7 +260,8 @@ async function start(
     });
   });
   // Before it stands its user namespace may have no users yet.
-  const sealed = Promise.all([stands, named]).then(() => seal(pid, asUser(ownerUid)));
+  const sizes = memoryFolders(creation.spec);
+  const sealed = Promise.all([stands, named]).then(() => seal(pid, asUser(ownerUid), sizes));
   const failure = await Promise.race([sealed, ended]);
   if (failure !== null) {
     outer.kill('SIGKILL');

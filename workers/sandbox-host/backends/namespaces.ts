@@ -1,4 +1,5 @@
 import { RolloutError } from '../../../contracts/failures.ts';
+import { INODE_BYTES } from '../limits/memory.ts';
 import { type ProcessInfo, pidNamespace, processIds, processInfo } from '../processes.ts';
 import type { Backend, Entry, Handle, Program } from './backend.ts';
 import { runQuietly } from './wait.ts';
@@ -54,12 +55,32 @@ export const SEAL =
   'echo 0 > /proc/sys/user/max_user_namespaces && ' +
   `echo ${INOTIFY_INSTANCES} > /proc/sys/user/max_inotify_instances`;
 
-/** Runs {@link SEAL} for a first process. `asOwner` begins an argv of who owns it. Null, or what kept it from that. */
-export async function seal(first: number, asOwner: readonly string[]): Promise<string | null> {
-  const enter = ['/usr/bin/nsenter', '-t', String(first), '-U', '--preserve-credentials', '--'];
-  const [file, ...args] = [...asOwner, ...enter, '/bin/sh', '-c', SEAL];
+/**
+ * Files that a file system in memory of `bytes` may have: what the kernel takes for empty ones is an eighth more, which
+ * killing would not free.
+ */
+export function maxFiles(bytes: number): number {
+  return Math.ceil(bytes / 8 / INODE_BYTES);
+}
+
+/**
+ * Runs {@link SEAL} for a first process and bounds the files of its file systems in memory, whose sizes are
+ * `folders`. `asOwner` begins an argv of who owns it. Null, or what kept it from that.
+ */
+export async function seal(
+  first: number,
+  asOwner: readonly string[],
+  folders: Readonly<Record<string, number>>,
+): Promise<string | null> {
+  const enter = ['/usr/bin/nsenter', '-t', String(first), '-U', '-m', '--preserve-credentials', '--'];
+  const mounts = Object.entries(folders).map(([folder, bytes]) => {
+    const options = `remount,nosuid,nodev,nr_inodes=${maxFiles(bytes)}`;
+    return `/usr/bin/mount -i --options-mode ignore -o ${options} ${folder} & all="$all $!"`;
+  });
+  const script = `${SEAL} || exit; ${mounts.join('; ')}; for one in $all; do wait $one || exit; done`;
+  const [file, ...args] = [...asOwner, ...enter, '/bin/sh', '-c', script];
   const end = await runQuietly(file as string, args, {});
-  return end.ok ? null : `its user namespace could not be sealed: ${end.message}`;
+  return end.ok ? null : `it could not be sealed: ${end.message}`;
 }
 
 /**

@@ -4,7 +4,7 @@ import type { Handle } from '../backends/backend.ts';
 import { PAGE_BYTES, type ProcessInfo } from '../processes.ts';
 
 /** Bytes of the kernel's that an empty file in a memory file system takes, about. */
-const INODE_BYTES = 1024;
+export const INODE_BYTES = 1024;
 
 /** Bytes that lie in the sandbox's memory file systems. Cheap: what is in them does not matter. */
 export function bytesInFolders({ memoryFolders = [] }: Handle): number {

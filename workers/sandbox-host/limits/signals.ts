@@ -14,12 +14,18 @@ export function limitOfSignal(name: string | null): LimitHit | null {
   return (name !== null && SIGNALS[NUMBERS[name] ?? 0]) || null;
 }
 
-/** What programs say that were refused memory: Python, C++, and whoever asks the C library. */
-const REFUSED = /\bMemoryError\b|\bstd::bad_alloc\b|Cannot allocate memory/;
+/** What programs say that were refused something: in the C library's words, or in those of Python and C++. */
+const REFUSED: [LimitHit, RegExp][] = [
+  ['memory', /\bMemoryError\b|\bstd::bad_alloc\b|Cannot allocate memory/],
+  ['disk', /No space left on device|File too large|File size limit exceeded/],
+  ['openFiles', /Too many open files/],
+];
 /** Characters at the end of what was printed in which that is looked for. */
 const LAST_WORDS = 2000;
 
 /** The limit that a program which failed tells of in its last words. */
 export function limitOfWords(exitCode: number | null, text: string): LimitHit | null {
-  return exitCode !== 0 && REFUSED.test(text.slice(-LAST_WORDS)) ? 'memory' : null;
+  if (exitCode === 0) return null;
+  const last = text.slice(-LAST_WORDS);
+  return REFUSED.find(([, words]) => words.test(last))?.[0] ?? null;
 }

@@ -14,7 +14,7 @@ import { unlinkedBytes } from './unlinked.ts';
 /** Milliseconds between looks while a command runs, and while none does. */
 const BUSY_MS = 100;
 const IDLE_MS = 500;
-/** Milliseconds in which no command that succeeds can have filled a file system. */
+/** Milliseconds in which no command can have filled a file system. */
 const SHORT_MS = 10;
 /** Milliseconds that a sandbox may stay at its limit of processes: longer, and it is a fork bomb. */
 const FORK_BOMB_MS = 1500;
@@ -69,8 +69,8 @@ export class Supervisor {
     this.schedule();
   }
 
-  /** A command has begun; call the result when it has ended: what was hit. `failed`: it did not end with 0. */
-  begin(): (failed: boolean) => LimitHit | null {
+  /** A command has begun; call the result when it has ended: what was hit. */
+  begin(): () => LimitHit | null {
     const started = performance.now();
     if (this.commands++ === 0) {
       this.memory.begin(() => this.guarded(() => this.lookAtMemory()));
@@ -78,13 +78,16 @@ export class Supervisor {
     }
     this.ranSinceCount = true;
     const before = this.refusals();
-    return (failed) => {
+    const wasFull = folderIsFull(this.options.handle);
+    return () => {
       for (const [limit, count] of Object.entries(this.refusals()) as [LimitHit, number][]) {
         if (count > (before[limit] ?? 0)) this.hits.record(limit);
       }
       if (--this.commands === 0) this.memory.end();
-      if ((failed || performance.now() - started > SHORT_MS) && folderIsFull(this.options.handle))
+      // One that was full before tells nothing of this command; what the program says may.
+      if (!wasFull && performance.now() - started > SHORT_MS && folderIsFull(this.options.handle)) {
         this.hits.record('disk');
+      }
       return this.hits.since(started);
     };
   }

@@ -136,7 +136,7 @@ export class SideSandboxes {
       });
       const [code] = (await once(child, 'close')) as [number | null];
       program.signal.throwIfAborted();
-      const hit = finish(code !== 0);
+      const hit = finish();
       const killed = timedOut || enough || code === null;
       return {
         exitCode: killed ? null : code,
