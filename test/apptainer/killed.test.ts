@@ -8,6 +8,7 @@ import { SandboxSpec } from '../../contracts/sandbox.ts';
 import { buildImage } from '../../workers/sandbox-host/images/build.ts';
 import { findLeaks } from '../../workers/sandbox-host/leaks.ts';
 import { clearLeftOvers } from '../../workers/sandbox-host/left-overs.ts';
+import type { ProcessInfo } from '../../workers/sandbox-host/processes.ts';
 import { startSandboxHost } from '../../workers/sandbox-host/server.ts';
 import { hostOptions, startHostProcess, temporaryFolder, until } from '../sandbox/support.ts';
 import { APPTAINER, WITHOUT_APPTAINER } from '../support/apptainer.ts';
@@ -55,7 +56,7 @@ test('a host that is killed leaves no process, helper or folder', { skip: WITHOU
     );
     assert.deepEqual(leaks.sort(), helpers);
     // What a host that was killed earlier, while it made the sandbox, would have noted.
-    const [, outer] = JSON.parse(recorded);
+    const outer = (JSON.parse(recorded) as ProcessInfo[]).find(({ pid, session }) => pid === session);
     writeFileSync(path.join(folder, 'processes.json'), JSON.stringify([outer]));
     assert.deepEqual((await clearLeftOvers(path.dirname(folder))).processes, helpers.length);
     assert.deepEqual(helpersOf(image), []);

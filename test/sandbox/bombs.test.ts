@@ -57,6 +57,18 @@ const BOMBS: Bomb[] = [
     output: /MemoryError/,
   },
   {
+    name: 'tables of pages that were only read',
+    limits: { memoryBytes: 64 * MIB },
+    script: python(`
+import mmap, time
+pages = mmap.mmap(-1, 120 << 30, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, mmap.PROT_READ)
+for at in range(0, 120 << 30, 2 << 20):
+    pages[at]
+    if at % (1 << 30) == 0: time.sleep(0.01)
+time.sleep(20)`),
+    limit: 'memory',
+  },
+  {
     name: 'segments of shared memory that nobody has attached',
     limits: { memoryBytes: 64 * MIB },
     script: python(`${SEGMENT}\nwhile True: segment(8); time.sleep(0.01)`),

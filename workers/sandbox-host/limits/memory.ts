@@ -46,16 +46,20 @@ export function unsharedBytes(pid: number, proc: string): number {
 
 /**
  * Bytes that are in memory because of this process and that are counted nowhere else: pages that it shares with
- * others count in proportion, files that the kernel could drop not at all, nor files in memory that have a name or
- * are in `counted` (device:inode). Takes time in proportion to the process's size.
+ * others count in proportion, the tables that say where its pages are in full, files that the kernel could drop not at
+ * all, nor files in memory that have a name or are in `counted` (device:inode). Takes time in proportion to the
+ * process's size.
  */
 export async function ownBytes(
   { pid, residentBytes }: ProcessInfo,
   counted: ReadonlySet<string>,
 ): Promise<number> {
   try {
-    const rollup = await readFile(`/proc/${pid}/smaps_rollup`, 'latin1');
-    const bytes = kib(rollup, 'Pss_Anon') * 1024;
+    const [rollup, status] = await Promise.all([
+      readFile(`/proc/${pid}/smaps_rollup`, 'latin1'),
+      readFile(`/proc/${pid}/status`, 'latin1'),
+    ]);
+    const bytes = (kib(rollup, 'Pss_Anon') + kib(status, 'VmPTE')) * 1024;
     return kib(rollup, 'Pss_Shmem') === 0 ? bytes : bytes + (await namelessBytes(pid, counted));
   } catch (error) {
     // Ended (then it has no pages), or not ours to look at.
@@ -80,5 +84,5 @@ async function namelessBytes(pid: number, counted: ReadonlySet<string>): Promise
 }
 
 function kib(text: string, name: string): number {
-  return Number(new RegExp(`^${name}: +([0-9]+) kB`, 'm').exec(text)?.[1] ?? 0);
+  return Number(new RegExp(`^${name}:\\s+([0-9]+) kB`, 'm').exec(text)?.[1] ?? 0);
 }

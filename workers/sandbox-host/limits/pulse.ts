@@ -7,7 +7,7 @@ const BEAT_MS = 10;
 export interface MachineMemory {
   /** Of processes alone, and {@link shared}. */
   readonly total: number;
-  /** Of files and segments in memory, and what the kernel itself holds for whoever: queues, semaphores. */
+  /** Of files and segments in memory, and what the kernel itself holds for whoever: queues, semaphores, page tables. */
   readonly shared: number;
 }
 
@@ -43,6 +43,6 @@ export function machineMemory(): MachineMemory {
   const text = buffer.toString('latin1', 0, readSync(file, buffer, 0, buffer.length, 0));
   const bytes = (name: string): number =>
     Number(new RegExp(`^${name}: +([0-9]+) kB`, 'm').exec(text)?.[1] ?? 0) * 1024;
-  const shared = bytes('Shmem') + bytes('SUnreclaim');
+  const shared = bytes('Shmem') + bytes('SUnreclaim') + bytes('PageTables');
   return { total: bytes('AnonPages') + shared, shared };
 }
