@@ -1,4 +1,5 @@
-import { proxyActivities } from '@temporalio/workflow';
+import { proxyActivities, sleep, upsertSearchAttributes } from '@temporalio/workflow';
+import { SEARCH_ATTRIBUTES } from '../contracts/search-attributes.ts';
 
 interface Nothing {
   nothing(given: string): Promise<string>;
@@ -14,4 +15,17 @@ export async function bare(given: string): Promise<string> {
   const a = await on('bare-a').nothing(given);
   const b = await on('bare-b').nothing(a);
   return on('bare-c').nothing(b);
+}
+
+/** The same with what a rollout tells the server besides: its deadline, and in lists where it is. */
+export async function listed(given: string): Promise<string> {
+  void sleep('7d');
+  const say = (stage: string) => upsertSearchAttributes([{ key: SEARCH_ATTRIBUTES.stage, value: stage }]);
+  const a = await on('bare-a').nothing(given);
+  say('run');
+  const b = await on('bare-b').nothing(a);
+  say('evaluate');
+  const c = await on('bare-c').nothing(b);
+  say('ended');
+  return c;
 }

@@ -16,11 +16,13 @@ const SINGLES = 30;
 
 /** Starts one and waits for its end. */
 type Start = (id: string) => Promise<unknown>;
+/** Rollouts, and what they are measured beside: see bench/bare-workflow.ts. */
+type Kind = 'ours' | 'listed' | 'bare';
 
 /**
  * What a rollout costs around its work: stages without work, a policy that answers at once, a task without a
  * sandbox, ledger and store on. Beside it, on the same server and in turns, a bare workflow of three empty
- * activities on three queues.
+ * activities on three queues; and that one with a rollout's timer and search attributes (`listed`).
  */
 export async function benchOverhead({ n, say, production }: BenchOptions): Promise<BenchResult> {
   mkdirSync(path.join(PROJECT_ROOT, '.rollouts'), { recursive: true });
@@ -35,19 +37,18 @@ export async function benchOverhead({ n, say, production }: BenchOptions): Promi
   const bareWorker = await startBareWorker(root, cluster.address);
   const connection = await Connection.connect({ address: cluster.address });
   const temporal = new Client({ connection });
-  const pids = {
-    server: [cluster.members.get('temporal')?.pid as number],
-    ours: [...cluster.members.values()].flatMap(({ name, pid }) =>
-      name === 'temporal' ? [] : [pid as number],
-    ),
-    bare: [bareWorker.pid],
-  };
-  const starts: Record<'ours' | 'bare', Start> = {
+  const members = new Map([...cluster.members].map(([name, { pid }]) => [name, pid as number]));
+  const serverPid = members.get('temporal') as number;
+  members.delete('temporal');
+  const executeBare = (type: Kind) => (id: string) =>
+    temporal.workflow.execute(type, { workflowId: id, taskQueue: 'bare', args: [id] });
+  const starts: Record<Kind, Start> = {
     ours: async (id) => {
       await cluster.client.start(request(id));
       return cluster.client.result(id);
     },
-    bare: (id) => temporal.workflow.execute('bare', { workflowId: id, taskQueue: 'bare', args: [id] }),
+    listed: executeBare('listed'),
+    bare: executeBare('bare'),
   };
   try {
     for (const [kind, start] of Object.entries(starts)) await all(start, `warm-${kind}`, 32);
@@ -63,7 +64,11 @@ export async function benchOverhead({ n, say, production }: BenchOptions): Promi
     const ratios: Record<string, number> = { bare_latency: rounded(bare / ours) };
     let last = { per_s: 0, server_cpu_ms: 0, workers_cpu_ms: 0 };
     for (const open of n === null ? OPEN : [n]) {
-      const measured = { ours: await load('ours', open), bare: await load('bare', open) };
+      const measured = {
+        ours: await load('ours', open),
+        listed: await load('listed', open),
+        bare: await load('bare', open),
+      };
       last = measured.ours;
       throughput[`open_${open}`] = measured;
       ratios[`bare_${open}`] = rounded(measured.ours.per_s / measured.bare.per_s);
@@ -96,15 +101,24 @@ export async function benchOverhead({ n, say, production }: BenchOptions): Promi
     rmSync(root, { recursive: true, force: true });
   }
 
-  async function load(kind: 'ours' | 'bare', open: number) {
-    const before = { server: cpuMs(pids.server), workers: cpuMs(pids[kind]) };
+  async function load(kind: Kind, open: number) {
+    const watched = kind === 'ours' ? members : new Map([['bare', bareWorker.pid]]);
+    const taken = () =>
+      new Map([...watched, ['server', serverPid] as const].map(([name, pid]) => [name, cpuMs([pid])]));
+    const before = taken();
     const started = performance.now();
     await all(starts[kind], `load-${kind}-${open}`, open);
     const seconds = (performance.now() - started) / 1000;
+    const each = new Map([...taken()].map(([name, ms]) => [name, (ms - (before.get(name) ?? 0)) / open]));
+    const server = each.get('server') as number;
+    each.delete('server');
     return {
       per_s: rounded(open / seconds),
-      server_cpu_ms: rounded((cpuMs(pids.server) - before.server) / open),
-      workers_cpu_ms: rounded((cpuMs(pids[kind]) - before.workers) / open),
+      server_cpu_ms: rounded(server),
+      workers_cpu_ms: rounded([...each.values()].reduce((sum, ms) => sum + ms, 0)),
+      ...(kind === 'ours' && {
+        cpu_ms_of: Object.fromEntries([...each].map(([name, ms]) => [name, rounded(ms)])),
+      }),
     };
   }
 }

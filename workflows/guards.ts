@@ -5,27 +5,38 @@ import { CANCEL_REASONS } from '../contracts/signals.ts';
  * every workflow. Each says what is wrong, or null.
  */
 
+/** What timers can count, in seconds: nothing, and numbers that are written with an exponent, fail every task. */
+const [LEAST, MOST] = [0.001, 2_000_000];
+
+/** Numbers that the workflow and the agent reckon with: least, most, and whether each request has it. */
+const NUMBERS: readonly (readonly [field: string, least: number, most: number, needed: boolean])[] = [
+  ['deadlines.initSeconds', LEAST, MOST, true],
+  ['deadlines.queueSeconds', LEAST, MOST, true],
+  ['deadlines.runSeconds', LEAST, MOST, false],
+  ['deadlines.evaluateSeconds', LEAST, MOST, false],
+  ['deadlines.totalSeconds', LEAST, MOST, false],
+  ['heartbeatTimeoutSeconds', LEAST, MOST, true],
+  ['hostLostSeconds', LEAST, MOST, true],
+  ['pausedSandboxSeconds', LEAST, MOST, false],
+  ['attempts.rollout', 1, 100, true],
+  ['attempts.stage', 1, 100, true],
+  ['limits.maxTurns', 1, 10_000, true],
+  ['limits.toolTimeoutSeconds', LEAST, MOST, true],
+  ['sampling.temperature', 0, 10, true],
+  ['sampling.maxTokensPerTurn', 1, 131_072, true],
+];
+
 /** @param payload that a rollout is started with; the client and the gateway check it whole */
 export function requestProblem(payload: unknown): string | null {
   const request = recordOf(payload);
   if (typeof request.rolloutId !== 'string') return 'rolloutId: expected a text';
   const { handler, id } = recordOf(request.task);
   if (typeof handler !== 'string' || typeof id !== 'string') return 'task: expected handler and id';
-  const numbers = {
-    deadlines: ['initSeconds', 'queueSeconds'],
-    attempts: ['rollout', 'stage'],
-    limits: ['maxTurns', 'toolTimeoutSeconds'],
-    sampling: ['temperature', 'maxTokensPerTurn'],
-  };
-  for (const [part, names] of Object.entries(numbers)) {
-    for (const name of names) {
-      const value = recordOf(request[part])[name];
-      if (typeof value !== 'number' || !(value >= 0)) return `${part}.${name}: expected a number`;
-    }
-  }
-  for (const name of ['runSeconds', 'evaluateSeconds']) {
-    const { [name]: value = 0 } = recordOf(request.deadlines);
-    if (typeof value !== 'number' || !(value >= 0)) return `deadlines.${name}: expected a number, or nothing`;
+  for (const [field, least, most, needed] of NUMBERS) {
+    const value = field.split('.').reduce<unknown>((part, name) => recordOf(part)[name], request);
+    if (value === undefined && !needed) continue;
+    if (typeof value === 'number' && value >= least && value <= most) continue;
+    return `${field}: expected a number from ${least} to ${most}${needed ? '' : ', or nothing'}`;
   }
   return null;
 }

@@ -54,4 +54,15 @@ test('what the schema makes of a request passes its guard, and each part that it
   for (const part of ['rolloutId', 'task', 'deadlines', 'attempts', 'limits', 'sampling']) {
     assert.match(requestProblem({ ...request, [part]: undefined }) ?? '', new RegExp(`^${part}`));
   }
+  for (const field of ['heartbeatTimeoutSeconds', 'hostLostSeconds', 'pausedSandboxSeconds']) {
+    for (const value of [0, -1, Number.NaN, 1e300, '5', null]) {
+      assert.match(requestProblem({ ...request, [field]: value }) ?? '', new RegExp(`^${field}`));
+    }
+  }
+  for (const totalSeconds of [0, 1e-9, Infinity]) {
+    const deadlines = { ...request.deadlines, totalSeconds };
+    assert.match(requestProblem({ ...request, deadlines }) ?? '', /^deadlines.totalSeconds/);
+  }
+  const limits = { ...request.limits, maxTurns: -1 };
+  assert.match(requestProblem({ ...request, limits }) ?? '', /^limits.maxTurns/);
 });
