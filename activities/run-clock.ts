@@ -2,8 +2,10 @@
 export interface RunClockOptions {
   /** Milliseconds of work after which the time is over. */
   readonly budgetMs: number;
-  /** Milliseconds of work, or of waiting, after which the workflow is told of it: each signal costs it a task. */
-  readonly announceMs: number;
+  /** Milliseconds of work after which the workflow is told of the first of it: each signal costs it a task. */
+  readonly announceWorkMs: number;
+  /** Milliseconds of waiting that the workflow may take for work. */
+  readonly announceWaitMs: number;
   /** Milliseconds of waiting in all that one entry into the run stage may take. */
   readonly mostWaitingMs: number;
   expired(): void;
@@ -42,11 +44,12 @@ export class RunClock {
   }
 
   get workedMs(): number {
-    return this.#workedMs + (this.#waiting > 0 ? 0 : performance.now() - this.#since);
+    return this.#workedMs + (this.#waiting > 0 || this.#stopped ? 0 : performance.now() - this.#since);
   }
 
   /** One of those by whom the run works begins to wait, or goes on. The clock stands while any waits. */
   wait(does: boolean): void {
+    if (this.#stopped) return;
     const before = this.#waiting;
     this.#waiting += does ? 1 : -1;
     const passedMs = performance.now() - this.#since;
@@ -54,8 +57,9 @@ export class RunClock {
     if (this.#waiting === 0 && !does) this.#work(passedMs);
   }
 
-  /** The run is over: nothing is ended or announced any more. */
+  /** The run is to end, or to pause: nothing is counted, ended or announced any more, whatever still has to finish. */
   stop(): void {
+    this.#workedMs = this.workedMs;
     this.#stopped = true;
     this.#disarm();
   }
@@ -66,28 +70,28 @@ export class RunClock {
   }
 
   #stand(workedMs: number): void {
-    const { announceMs, mostWaitingMs, waitedEnough } = this.#options;
+    const { announceWaitMs, mostWaitingMs, waitedEnough } = this.#options;
     this.#disarm();
     this.#workedMs += workedMs;
     this.#since = performance.now();
-    if (this.#stopped) return;
     this.#end = setTimeout(waitedEnough, Math.max(0, mostWaitingMs - this.#waitedMs));
-    if (this.#runsThere) this.#announcement = setTimeout(() => this.#tell(false), announceMs);
+    if (this.#runsThere) this.#announcement = setTimeout(() => this.#tell(false), announceWaitMs);
   }
 
   #work(waitedMs: number): void {
-    const { budgetMs, announceMs, expired } = this.#options;
+    const { budgetMs, announceWorkMs, announceWaitMs, expired } = this.#options;
     this.#disarm();
     this.#waitedMs += waitedMs;
     this.#since = performance.now();
-    if (this.#stopped) return;
     this.#end = setTimeout(expired, Math.max(0, budgetMs - this.#workedMs));
     if (this.#runsThere) {
       this.#mistakenThereMs += waitedMs;
-      if (this.#mistakenThereMs > announceMs) this.#tell(false);
+      if (this.#mistakenThereMs > announceWaitMs) this.#tell(false);
     }
     if (this.#runsThere === false) this.#tell(true);
-    if (this.#runsThere === undefined) this.#announcement = setTimeout(() => this.#tell(true), announceMs);
+    if (this.#runsThere === undefined) {
+      this.#announcement = setTimeout(() => this.#tell(true), announceWorkMs);
+    }
   }
 
   #tell(runs: boolean): void {

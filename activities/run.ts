@@ -33,8 +33,13 @@ import { watchForStops } from './watch.ts';
 
 /** Seconds beyond its own timeout after which a tool that has not returned is left. */
 const TOOL_GRACE_SECONDS = 60;
-/** Milliseconds of work after which the workflow is told of it: each signal costs it a task of its own. */
-const ANNOUNCE_AFTER_MS = 5000;
+/**
+ * Milliseconds of work after which the workflow is told of it, at a quarter of the time that is left at the latest: each
+ * signal costs it a task of its own, and until then this worker's clock is enough.
+ */
+const ANNOUNCE_WORK_MS = 30_000;
+/** Milliseconds of waiting that the workflow's clock may take for work. */
+const ANNOUNCE_WAIT_MS = 5000;
 
 /** What a policy is opened with. */
 export interface OpenPolicy {
@@ -93,7 +98,8 @@ class Run {
     this.clock = new RunClock({
       // The workflow keeps the same time; this one also holds while Temporal is away.
       budgetMs: remainingMs,
-      announceMs: ANNOUNCE_AFTER_MS,
+      announceWorkMs: Math.min(ANNOUNCE_WORK_MS, remainingMs / 4),
+      announceWaitMs: ANNOUNCE_WAIT_MS,
       mostWaitingMs: MOST_WAITING_SECONDS * 1000,
       expired: () => this.stop.throw({ kind: 'deadline' }),
       // Another entry waits on: the server's own limit on this one must not end a run that has time left.
