@@ -11,8 +11,7 @@ export function stageFailureOf(
 ): StageFailure {
   const cause = error instanceof ActivityFailure ? error.cause : error;
   const type = typeOf(cause, stage);
-  const message =
-    cause instanceof TimeoutFailure ? `${stage}: ${whatExpired(cause, stage, request)}` : messageOf(cause);
+  const message = cause instanceof TimeoutFailure ? whatExpired(cause, stage, request) : messageOf(cause);
   return { type, stage, cause: FAILURES[type].cause, message, attempt };
 }
 

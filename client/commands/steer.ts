@@ -37,13 +37,7 @@ export async function cancelCommand(
       ...(rolloutIds ? { rolloutIds } : {}),
       ...(belowVersion === undefined ? {} : { belowVersion }),
     };
-    const hint = setTimeout(
-      () =>
-        output.note(
-          'no answer yet: is a workflow worker up? It is told once one is, while this command waits',
-        ),
-      HINT_MS,
-    );
+    const hint = setTimeout(() => void whyNoAnswer(client).then(output.note), HINT_MS);
     const report = await client.cancelMany(selection, reason).finally(() => clearTimeout(hint));
     const unknown = await unknownOf(client, rolloutIds ?? []);
     output.result({ ...report, unknown }, () => {
@@ -57,8 +51,14 @@ export async function cancelCommand(
   }
 }
 
-/** Milliseconds without an answer after which `rollouts cancel` says what it may be waiting for. */
+/** Milliseconds without an answer after which `rollouts cancel` says what it waits for. */
 const HINT_MS = 15_000;
+
+async function whyNoAnswer(client: RolloutClient): Promise<string> {
+  const up = await client.hasWorkflowWorker().catch(() => false);
+  if (up) return 'no answer yet: hosts and rollouts are still being told, while this command waits';
+  return 'no answer yet: no workflow worker is up. It is told once one is, while this command waits';
+}
 
 /** Those of the named rollouts that Temporal knows nothing of. */
 async function unknownOf(client: RolloutClient, ids: readonly string[]): Promise<string[]> {

@@ -3,11 +3,12 @@ import { test } from 'node:test';
 import { Context } from '@temporalio/activity';
 import { WorkflowFailedError } from '@temporalio/client';
 import { SEARCH_ATTRIBUTES } from '../../contracts/search-attributes.ts';
-import { keepHistory } from './kept.ts';
+import { gate, keepHistory } from './kept.ts';
 import { fail, placement, report, untilCancelled, usual } from './scripted.ts';
 import { scriptedService } from './scripted-service.ts';
 
-const service = scriptedService();
+// One init at a time: what else is started waits for it.
+const service = scriptedService(undefined, undefined, undefined, 1);
 
 const input = (rolloutId: string) => ({
   rolloutId,
@@ -129,7 +130,25 @@ test('a stage that outlives its deadline is named', async () => {
   const result = await service.client.execute({ ...input('deadline'), deadlines: { initSeconds: 1 } });
   assert.equal(result.failure?.type, 'StageDeadline');
   assert.equal(result.failure?.stage, 'init');
-  assert.equal(result.failure?.message, 'init: it took more than 1 s (deadlines.initSeconds)');
+  assert.equal(result.failure?.message, 'it took more than 1 s (deadlines.initSeconds)');
+});
+
+test('a stage that nobody takes frees its batch in time, and says what expired', async () => {
+  const holding = gate();
+  service.workers.script.init = () => {
+    holding.open();
+    return untilCancelled();
+  };
+  await service.client.start(input('holds'));
+  await holding.passed;
+  const result = await service.client.execute({ ...input('untaken'), deadlines: { queueSeconds: 1 } });
+  const { type, stage, message } = result.failure ?? {};
+  assert.deepEqual(
+    [type, stage, message],
+    ['QueueTimeout', 'init', 'no worker took it within 1 s (deadlines.queueSeconds)'],
+  );
+  await service.client.cancel('holds');
+  await service.client.result('holds');
 });
 
 test('a deadline that the request leaves out is what the handler asks for, else the usual', async () => {
