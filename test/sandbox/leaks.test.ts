@@ -166,6 +166,6 @@ test('ledgers of released rollouts go when their time is over, those of live one
     for (const file of readdirSync(folder)) utimesSync(path.join(folder, file), old, old);
     utimesSync(folder, old, old);
   }
-  await running.host.audit.look();
+  await running.host.audit.removeLedgers();
   assert.deepEqual(folders.map(existsSync), [true, false, true]);
 });

@@ -21,6 +21,9 @@ export const AUDIT_TIMES: AuditTimes = {
   ledgerMs: 7 * 24 * 3_600_000,
 };
 
+/** Milliseconds between two looks at all ledgers: a week of them is many thousands of folders. */
+const LEDGERS_EVERY_MS = 3_600_000;
+
 /** What the audit needs to know of a sandbox. */
 export interface Leased {
   readonly sandboxId: string;
@@ -50,6 +53,8 @@ export class Audit {
   /** When a rollout was last found to be open. */
   private readonly open = new Map<string, number>();
   private timer: NodeJS.Timeout | undefined;
+  /** When ledgers are looked at next (performance.now()). */
+  private ledgersAt = 0;
   /** Sandboxes that it has reaped. */
   reaped = 0;
 
@@ -68,9 +73,9 @@ export class Audit {
     this.timer = undefined;
   }
 
-  /** One round over all sandboxes and ledgers. Never rejects: what failed is tried in the next round. */
+  /** One round over all sandboxes, and once in a while ledgers. Never rejects: what failed is tried in the next round. */
   async look(): Promise<void> {
-    const { sandboxes, times, ledgersDir, logger } = this.options;
+    const { sandboxes, logger } = this.options;
     const all = sandboxes();
     const ids = new Set(all.map(({ sandboxId }) => sandboxId));
     for (const id of this.open.keys()) if (!ids.has(id)) this.open.delete(id);
@@ -81,12 +86,17 @@ export class Audit {
         logger.warn({ sandbox: one.sandboxId, problem: messageOf(error) }, 'a sandbox could not be audited');
       }
     }
+    if (performance.now() < this.ledgersAt) return;
+    this.ledgersAt = performance.now() + LEDGERS_EVERY_MS;
+    await this.removeLedgers();
+  }
+
+  /** Removes ledgers whose time is over. Never rejects. */
+  async removeLedgers(): Promise<void> {
+    const { sandboxes, times, ledgersDir, logger } = this.options;
+    const live = new Set(sandboxes().map((one) => one.rolloutId));
     try {
-      const removed = await removeOldLedgers(
-        ledgersDir,
-        times.ledgerMs,
-        new Set(all.map((one) => one.rolloutId)),
-      );
+      const removed = await removeOldLedgers(ledgersDir, times.ledgerMs, live);
       if (removed > 0) logger.info({ rollouts: removed }, 'removed ledgers whose time is over');
     } catch (error) {
       logger.warn({ problem: messageOf(error) }, 'old ledgers could not be removed');
