@@ -126,7 +126,7 @@ export class PoolView implements PoolAccess {
         const live = this.lease.isLive(now());
         const member = live ? this.#balancer.choose(key, this.expected.idle, withRoom) : undefined;
         if (member) {
-          // Looked at anew each time, since another model may have been put behind the address.
+          // Looked at anew each time: another model may have been put behind the address, whose version nobody knows.
           const model = await this.#opened(member, signal);
           if (model && suits(member)) return member as JoinedMember;
           continue;
@@ -230,13 +230,13 @@ export class PoolView implements PoolAccess {
 
   async #opened(member: Member, signal: AbortSignal): Promise<boolean> {
     try {
-      member.model = await openModel(member.server, member.dialect, signal, member.model);
-      return true;
+      const model = await openModel(member.server, member.dialect, signal, member.model);
+      if (member.found(model)) return true;
     } catch (error) {
       if (!(error instanceof RolloutError) || error.type !== 'LlmUnreachable') throw error;
-      this.failed(member);
-      return false;
     }
+    this.failed(member);
+    return false;
   }
 
   /** @throws LlmUnsuitable if the pool has servers of the label and none of them could ever serve this. */

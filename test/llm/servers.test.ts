@@ -8,6 +8,7 @@ import { readTokenizerFolder } from '../../activities/llm/tokenizer-folder.ts';
 import type { GenerateRequest, LlmServer } from '../../contracts/llm.ts';
 import { FACTS, poolMember, poolState, viewOf } from '../support/pool.ts';
 import { tokenizerFolder } from '../support/tokenizer-folders.ts';
+import { until } from '../support/until.ts';
 import { embedded, NEVER, slotsBusy } from './embedded.ts';
 import { type FakeLlm, type FakeOptions, fakeLlm } from './fakes/fake-llm.ts';
 import { END, sampleTurn } from './fakes/tiny-model.ts';
@@ -175,6 +176,33 @@ test('a rollout goes on only where its tokens mean the same and its context fits
     await servers.close();
     await small.close();
     await dying.close();
+  }
+});
+
+test('a server behind which another model was put is not used until the pool knows of it', async () => {
+  const { fakes, live, servers, close } = await pool([{}], BACK_OFF);
+  const open = () => servers.open('r', { signal: AbortSignal.timeout(60_000) });
+  try {
+    (await open()).close();
+    Object.assign(live[0] as object, { model: 'other' });
+    const waiting = open();
+    const looked = (fakes[0] as FakeLlm).seen.length;
+    await until(async () => (fakes[0] as FakeLlm).seen.length >= looked + 4, 'it is looked at again');
+    assert.deepEqual(await Promise.race([waiting, 'waiting']), 'waiting');
+    const server: LlmServer = {
+      url: (fakes[0] as FakeLlm).url,
+      dialect: 'vllm',
+      policyVersion: 1,
+      tokenizer,
+    };
+    servers.take(poolState([poolMember(server)], { epoch: 2 }), performance.now());
+    const policy = await waiting;
+    assert.equal(policy.identity.name, 'other');
+    assert.deepEqual((await policy.generate(REQUEST, NEVER)).versions, [
+      { version: 1, start: 0, end: TURN.length },
+    ]);
+  } finally {
+    await close();
   }
 });
 

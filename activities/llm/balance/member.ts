@@ -1,5 +1,7 @@
+import { isDeepStrictEqual } from 'node:util';
 import type { LlmServer } from '../../../contracts/llm.ts';
 import type { PoolMember } from '../../../contracts/pool.ts';
+import type { ModelIdentity } from '../../../contracts/trajectory.ts';
 import type { LlmDialect } from '../dialect.ts';
 import type { Model } from '../model.ts';
 import { ConcurrencyLimit } from './concurrency-limit.ts';
@@ -10,6 +12,8 @@ export class Member {
   readonly limit = new ConcurrencyLimit();
   /** The model as it was found here last. */
   model?: Model;
+  /** Under what the pool knows of it now, it has served this model. */
+  #identity: ModelIdentity | undefined;
   #known: PoolMember;
   readonly #claims = new Set<Claim>();
 
@@ -48,9 +52,20 @@ export class Member {
     );
   }
 
+  /** Takes what was found behind its address. @returns false if it is another model than the pool knows there */
+  found(model: Model): boolean {
+    if (this.#identity && !isDeepStrictEqual(this.#identity, model.identity)) return false;
+    this.#identity = model.identity;
+    this.model = model;
+    return true;
+  }
+
   /** What the pool says of it from now on. Requests without a token yet do not begin where none is to begin. */
   become(known: PoolMember): void {
     const { policyVersion } = this.server;
+    const anew =
+      known.server.policyVersion !== policyVersion || !isDeepStrictEqual(known.facts, this.#known.facts);
+    if (anew) this.#identity = undefined;
     this.#known = known;
     const swapped = known.loading !== null || known.server.policyVersion !== policyVersion;
     if (swapped) for (const claim of this.#claims) claim.swapped = true;

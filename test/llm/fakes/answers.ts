@@ -110,6 +110,9 @@ function vllm(scaleOut: boolean): Answerer {
         );
         return { body: { choices: [{ index: 0, token_ids: [0], prompt_logprobs: scores }] } };
       }
+      if (path === '/v1/models' && options.model) {
+        return { body: { ...MODELS, data: [{ ...MODELS.data[0], id: options.model }] } };
+      }
       if (path === '/inference/v1/generate' && !scaleOut) {
         const message = 'Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out.';
         return { status: 403, body: { error: { message, type: 'PermissionDeniedError', code: 403 } } };

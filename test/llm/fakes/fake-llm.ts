@@ -23,6 +23,8 @@ export interface FakeOptions {
   readonly refuseBeyond?: number;
   /** Waited for before a request gets its first token. */
   readonly beforeTokens?: () => Promise<void>;
+  /** Name of its model; `tiny` if it is left out. */
+  readonly model?: string;
   /** Text that this tokenizer encodes otherwise than real ones would. */
   readonly encode?: (text: string) => number[];
 }
