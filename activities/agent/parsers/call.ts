@@ -56,12 +56,16 @@ export function isDeep(value: unknown, levels = MOST_LEVELS): boolean {
   return levels === 0 || Object.values(value).some((child) => isDeep(child, levels - 1));
 }
 
-/** Where the object that the text begins with ends; undefined if it does not. Strings are passed over. */
-export function endOfObject(text: string): number | undefined {
+/**
+ * Where the object that the text begins with ends; undefined if it does not. Strings are passed over. With `strict` it is
+ * given up at what no JSON has between strings: so that many objects that do not end are not each read to the end.
+ */
+export function endOfObject(text: string, { strict = false } = {}): number | undefined {
   let depth = 0;
-  for (const { 0: token, index } of text.matchAll(/"(?:[^"\\]|\\.)*(?:"|$)|[{}]/gs)) {
+  for (const { 0: token, index } of text.matchAll(/"(?:[^"\\]|\\.)*(?:"|$)|[{}<\\]/gs)) {
     if (token === '{') depth++;
     else if (token === '}' && --depth === 0) return index + 1;
+    else if (strict && (token === '<' || token === '\\')) return undefined;
   }
   return undefined;
 }

@@ -17,12 +17,13 @@ export const hermes: ToolCallParser = {
   native: true,
   parse(text, tools, turn) {
     const calls: ToolCall[] = [];
+    const closed = text.lastIndexOf(CLOSE);
     let [rest, said] = [text, ''];
     for (;;) {
       const open = rest.indexOf(OPEN);
       if (open < 0) return { calls, said: said + rest };
       const inside = rest.slice(open + OPEN.length);
-      const { json, length } = bodyOf(inside);
+      const { json, length } = bodyOf(inside, text.length - inside.length <= closed);
       const call = callOf(json, tools, `${turn}.${calls.length}`);
       calls.push(call);
       said += rest.slice(0, open) + (isUnread(call) ? OPEN + inside.slice(0, length) : '');
@@ -33,9 +34,9 @@ export const hermes: ToolCallParser = {
 };
 
 /** What stands in a call, undefined if it was not closed, and where what follows it begins. */
-function bodyOf(inside: string): { json: string | undefined; length: number } {
+function bodyOf(inside: string, mayClose: boolean): { json: string | undefined; length: number } {
   // Code in a string may name the tags: they count only after the object. What is no object ends at the first.
-  const end = inside.includes(CLOSE) && inside.trimStart().startsWith('{') ? endOfObject(inside) : undefined;
+  const end = mayClose && /^\s*\{/.test(inside) ? endOfObject(inside, { strict: true }) : undefined;
   const closing = end === undefined ? null : /^\s*<\/tool_call>/.exec(inside.slice(end));
   if (end !== undefined && closing) return { json: inside.slice(0, end), length: end + closing[0].length };
   const [part = ''] = inside.split(OPEN, 1);
