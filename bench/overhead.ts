@@ -3,6 +3,7 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Client, Connection } from '@temporalio/client';
 import { Cluster } from '../chaos/cluster.ts';
+import { whileAway } from '../chaos/fleet.ts';
 import { PolicyServer } from '../chaos/policy-server.ts';
 import { PROJECT_ROOT } from '../config/tools.ts';
 import { Processes } from '../workers/stack/processes.ts';
@@ -14,7 +15,10 @@ const OPEN = [64, 512];
 /** Rollouts one after the other, for the latency. */
 const SINGLES = 30;
 
-/** Starts one and waits for its end. */
+/** A start whose answer was lost is tried again. */
+const workflowIdConflictPolicy = 'USE_EXISTING';
+
+/** Starts one and waits for its end, however busy the server is. */
 type Start = (id: string) => Promise<unknown>;
 /** Rollouts, and what they are measured beside: see bench/bare-workflow.ts. */
 type Kind = 'ours' | 'listed' | 'bare';
@@ -40,12 +44,15 @@ export async function benchOverhead({ n, say, production }: BenchOptions): Promi
   const members = new Map([...cluster.members].map(([name, { pid }]) => [name, pid as number]));
   const serverPid = members.get('temporal') as number;
   members.delete('temporal');
-  const executeBare = (type: Kind) => (id: string) =>
-    temporal.workflow.execute(type, { workflowId: id, taskQueue: 'bare', args: [id] });
+  const executeBare = (type: Kind) => async (id: string) => {
+    const options = { workflowId: id, taskQueue: 'bare', args: [id], workflowIdConflictPolicy } as const;
+    const handle = await whileAway(() => temporal.workflow.start(type, options));
+    return whileAway(() => handle.result());
+  };
   const starts: Record<Kind, Start> = {
     ours: async (id) => {
-      await cluster.client.start(request(id));
-      return cluster.client.result(id);
+      await whileAway(() => cluster.client.start(request(id)));
+      return whileAway(() => cluster.client.result(id));
     },
     listed: executeBare('listed'),
     bare: executeBare('bare'),
@@ -123,8 +130,11 @@ export async function benchOverhead({ n, say, production }: BenchOptions): Promi
   }
 }
 
-function all(start: Start, prefix: string, count: number): Promise<unknown> {
-  return Promise.all(Array.from({ length: count }, (_, index) => start(`${prefix}-${index}`)));
+async function all(start: Start, prefix: string, count: number): Promise<void> {
+  const ids = Array.from({ length: count }, (_, index) => `${prefix}-${index}`);
+  // All have ended before a failure of one closes what the others use.
+  const ended = await Promise.allSettled(ids.map(start));
+  for (const each of ended) if (each.status === 'rejected') throw each.reason;
 }
 
 function request(rolloutId: string) {
