@@ -32,8 +32,9 @@ export function redacted(value: unknown, depth = 0): unknown {
   );
 }
 
-/** An error as a plain object, without secrets and answers. */
-export function redactedError(error: Error): unknown {
+/** An error as a plain object, without secrets and answers; the SDK's core says its errors in text. */
+export function redactedError(error: unknown): unknown {
+  if (!(error instanceof Error)) return redacted(error);
   const { stack, ...fields } = stdSerializers.err(error);
   for (let cause: unknown = error; cause instanceof Error; cause = cause.cause) {
     const { type } = cause as { readonly type?: unknown };

@@ -120,6 +120,12 @@ test('what a grader said stays out of lines, in whatever it failed; the type sta
   assert.match(errors[2]?.message ?? '', /the host is gone/);
 });
 
+test('an error that is told as text stays text', () => {
+  const { logger, lines, config } = logged('worker');
+  temporalLogger(logger, config.log).warn('retry', { error: 'Status { code: Cancelled }' });
+  assert.equal(lines[0]?.err, 'Status { code: Cancelled }');
+});
+
 test('keys in addresses are in no line', () => {
   const { logger, lines } = logged('worker');
   logger.warn('GET http://llm:8000/v1?api_key=s3cret-1&n=2&X-Amz-Signature=s3cret-2 failed');
