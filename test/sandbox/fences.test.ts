@@ -31,6 +31,8 @@ test('only the newest holder of a sandbox can do anything in it', async (t) => {
   await assert.rejects(client.readFile(sandboxId, { fence, path: 'x' }), refused);
   await assert.rejects(client.kill(sandboxId, fence), refused);
   await assert.rejects(client.interruptShell(sandboxId, 'main', fence), refused);
+  await assert.rejects(client.closeShell(sandboxId, 'main', fence), refused);
+  await assert.rejects(client.watch(sandboxId, { fence: info.fence + 1 }), failure('FenceRefused'));
   await client.appendLedger(sandboxId, { fence: info.fence, seq: 1, record: record(1) });
 });
 

@@ -240,10 +240,14 @@ export class Sandbox {
     return this.parts.ledger.read();
   }
 
-  /** What becomes of the sandbox or of this fence; null when `signal` is aborted first. */
+  /**
+   * What becomes of the sandbox or of this fence; null when `signal` is aborted first.
+   * @throws RolloutError FenceRefused for one that was never issued
+   */
   watch(who: Watcher, signal: AbortSignal): Promise<WatchEvent | null> {
     if (this.final) return Promise.resolve(this.final);
     if (who.fence < this.fence) return Promise.resolve({ event: 'superseded' });
+    if (who.fence > this.fence) this.check(who.fence);
     if (this.toPause && !who.knowsPause) return Promise.resolve({ event: 'pause' });
     return this.watchers.wait(who, signal).finally(() => {
       this.heard = performance.now();
