@@ -165,7 +165,7 @@ async function sample(setup: Setup, format: Format, task: Task, seed: number): P
     calls,
     tokens,
     answered: answer !== undefined,
-    correct: answer !== undefined && (await sameMaths(python, { gold, given: answer })),
+    correct: answer !== undefined && (await sameMaths(python, { gold, given: answer })) === true,
   };
 }
 

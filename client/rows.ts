@@ -6,6 +6,8 @@ import { asyncBufferFromFile, parquetMetadataAsync, parquetReadObjects } from 'h
 import { compressors } from 'hyparquet-compressors';
 import { messageOf, RolloutError } from '../contracts/failures.ts';
 
+const UTF8 = new TextDecoder('utf-8', { fatal: true });
+
 /** One row of a data set, or why there is none; rows count from 1, as lines do. */
 export type Row = { readonly line: number } & ({ readonly fields: Fields } | { readonly problem: string });
 export type Fields = Readonly<Record<string, unknown>>;
@@ -48,15 +50,29 @@ async function* jsonRows(file: string, compressed: boolean): AsyncIterable<Row> 
   source.on('error', (error) => bytes.destroy(error));
   try {
     let line = 0;
-    const lines = createInterface({ input: bytes.setEncoding('utf8'), crlfDelay: Number.POSITIVE_INFINITY });
+    // By bytes: among characters there are more ends of lines (U+2028), which texts in JSON may hold.
+    const lines = createInterface({
+      input: bytes.setEncoding('latin1'),
+      crlfDelay: Number.POSITIVE_INFINITY,
+    });
     for await (const raw of lines) {
       line++;
-      const text = line === 1 ? raw.replace(/^\uFEFF/, '') : raw; // a byte order mark is no part of the JSON
-      if (text.trim() !== '') yield { line, ...parsed(text) };
+      const text = decoded(Buffer.from(raw, 'latin1'));
+      if (text === undefined) yield { line, problem: 'is not UTF-8' };
+      else if (text.trim() !== '') yield { line, ...parsed(text) };
     }
   } finally {
     source.destroy();
     bytes.destroy();
+  }
+}
+
+/** Without a byte order mark, which is no part of the JSON; undefined if the bytes are no UTF-8. */
+function decoded(bytes: Buffer): string | undefined {
+  try {
+    return UTF8.decode(bytes);
+  } catch {
+    return undefined; // told by the row's number
   }
 }
 

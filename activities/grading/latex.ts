@@ -16,11 +16,13 @@ const WORDS = /^\p{L}[\p{L}'’-]{2,}(?:[ ,]+[\p{L}'’-]+)*$/u;
  */
 export function asLatex(answer: string): string {
   let text = answer.trim().replaceAll('**', '').replaceAll('−', '-').replaceAll('–', '-').trim();
+  text = text.replace(/^(?:\\approx|≈)\s*/, '');
   text = unwrapped(text)
     .replace(/(?<=[\d\p{L})}\]%$])\.$/u, '')
     .replace(/^`(.*)`$/, '$1')
     .trim();
-  text = unwrapped(text);
+  // One that is left would end the formula that Math-Verify is given: it would read what follows as the answer.
+  text = unwrapped(text).replace(/(?<!\\)\$/g, '');
   text = text.replace(/(?<![\d.,])\d{1,3}(?: \d{3})+(?![\d,])/g, (digits) => digits.replaceAll(' ', ''));
   text = text.replace(/(?<![\d.^_{}\\\p{L}])(\d+)[ -](\d+)\/(\d+)(?!\d)/gu, '$1\\frac{$2}{$3}');
   text = text.replace(/(?<![\\\p{L}])sqrt\s*\(([^()]*)\)/gu, '\\sqrt{$1}');

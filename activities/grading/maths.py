@@ -1,6 +1,6 @@
 """Whether two answers are mathematically the same, by Math-Verify. Requests:
 
-{"op": "parse", "text": …}            -> what it reads as, or null if it is no mathematics
+{"op": "parse", "text": …}            -> what it reads as, and can be compared as; or null if it is no mathematics
 {"op": "same", "gold": …, "given": …} -> true or false
 """
 
@@ -59,6 +59,8 @@ def answer(request):
     if request["op"] == "same":
         return same(request["gold"], request["given"])
     parsed = read(request["text"])
+    if parsed:
+        same(request["text"], "1")
     return str(parsed[0]) if parsed else None
 
 

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { asLatex } from './latex.ts';
+import { Unanswerable } from './python-pool.ts';
 import type { PythonPrograms } from './python-pools.ts';
 
 const PROGRAM = new URL('./maths.py', import.meta.url);
@@ -7,35 +8,49 @@ const PROGRAM = new URL('./maths.py', import.meta.url);
 const SECONDS = 5;
 /** Characters of an answer that can be one: what is longer is no answer, and not worth a parser's time. */
 const MOST_CHARACTERS = 2000;
+/** An answer that nothing but the gold one could make hard to compare. */
+const SIMPLE = '1';
 /** Brackets inside each other, for the same reason. */
 const DEEPEST = 40;
 
 /**
- * Whether an answer is mathematically the gold one, as Hugging Face's Math-Verify judges it, in the
- * writing that `latex.ts` gives it.
- * @throws RolloutError GraderFailed if that takes too long, crashes, or the gold answer can't be read
+ * Whether an answer is mathematically the gold one, as Hugging Face's Math-Verify judges it, in the writing that
+ * `latex.ts` gives it. `uncomputable`: it would take Math-Verify too long, or ends it, while the gold answer does not: so
+ * it is the answer's own doing.
+ * @throws RolloutError GraderFailed if the gold answer can't be read or computed, or the workers are killed
  */
 export async function sameMaths(
   python: PythonPrograms,
   { gold, given }: { readonly gold: string; readonly given: string },
   signal?: AbortSignal,
-): Promise<boolean> {
+): Promise<boolean | 'uncomputable'> {
   if (!mayBeAnswer(given)) return false;
-  const request = { op: 'same', gold: asLatex(gold), given: asLatex(given) };
-  return z.boolean().parse(await python.ask(PROGRAM, request, options(signal)));
+  const compare = async (text: string) => {
+    const request = { op: 'same', gold: asLatex(gold), given: asLatex(text) };
+    return z.boolean().parse(await python.ask(PROGRAM, request, options(signal)));
+  };
+  try {
+    return await compare(given);
+  } catch (error) {
+    if (!(error instanceof Unanswerable)) throw error;
+    await compare(SIMPLE);
+    return 'uncomputable';
+  }
 }
 
-/** What Math-Verify reads a text as; null if it can't. @throws RolloutError GraderFailed */
+/** What Math-Verify reads a text as; null if it can't, or can compare nothing with it. @throws RolloutError GraderFailed */
 export async function readMaths(
   python: PythonPrograms,
   text: string,
   signal?: AbortSignal,
 ): Promise<string | null> {
   if (!mayBeAnswer(text)) return null;
-  return z
-    .string()
-    .nullable()
-    .parse(await python.ask(PROGRAM, { op: 'parse', text: asLatex(text) }, options(signal)));
+  const asked = python.ask(PROGRAM, { op: 'parse', text: asLatex(text) }, options(signal));
+  const said = await asked.catch((error) => {
+    if (error instanceof Unanswerable) return null;
+    throw error;
+  });
+  return z.string().nullable().parse(said);
 }
 
 function mayBeAnswer(text: string): boolean {

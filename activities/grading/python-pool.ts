@@ -11,8 +11,8 @@ const START_MS = 120_000;
 const SLOW_MS = 1500;
 /** So many at most: more processes only slow each other down. */
 const MOST_SLOW = 8;
-/** A request's limit is processor time; of time on the clock it gets so many times that. */
-const CLOCK_FACTOR = 6;
+/** A request's limit is processor time; of time on the clock it gets so many times that: the slow ones share the processors. */
+const CLOCK_FACTOR = 20;
 /** Of what a worker wrote to standard error, the end that is kept. */
 const MOST_ERRORS = 2000;
 /** Bytes of address space of one worker. */
@@ -26,6 +26,16 @@ export interface PythonPoolOptions {
   readonly program: URL;
   /** Workers that are busy with quick requests at once. */
   readonly size?: number;
+}
+
+/**
+ * The program raised at a request, took more processor time, or died of it twice: it would again. What is nobody's doing,
+ * such as a worker that was killed from outside, is a plain GraderFailed.
+ */
+export class Unanswerable extends RolloutError {
+  constructor(message: string) {
+    super('GraderFailed', message);
+  }
 }
 
 type Child = ChildProcessByStdio<Writable, Readable, Readable>;
@@ -61,7 +71,7 @@ export class PythonPool {
 
   /**
    * What the program answers to a request.
-   * @throws RolloutError GraderFailed if it raises, dies or takes more processor time; why `signal` was aborted
+   * @throws Unanswerable; RolloutError GraderFailed if its workers do not start or are killed; why `signal` was aborted
    */
   async ask(request: object, seconds: number, signal?: AbortSignal): Promise<unknown> {
     signal?.throwIfAborted();
@@ -107,14 +117,22 @@ export class PythonPool {
       this.next();
     };
     let timer: NodeJS.Timeout | undefined;
-    try {
-      const worker = this.idleWorker() ?? (await PythonWorker.start(this.options));
-      timer = setTimeout(giveWay, SLOW_MS);
+    const answer = async (worker: PythonWorker, isSecond: boolean) => {
+      timer ??= setTimeout(giveWay, SLOW_MS);
       try {
-        job.resolve(await worker.ask(job.request, job.seconds));
+        return await worker.ask(job.request, job.seconds, isSecond);
       } finally {
         if (worker.alive && this.idle.length < this.size) this.idle.push(worker);
         else void worker.end();
+      }
+    };
+    try {
+      const first = this.idleWorker() ?? (await PythonWorker.start(this.options));
+      try {
+        job.resolve(await answer(first, false));
+      } catch (error) {
+        if (!(error instanceof WorkerDied)) throw error;
+        job.resolve(await answer(await PythonWorker.start(this.options), true));
       }
     } catch (error) {
       job.reject(error);
@@ -132,6 +150,9 @@ export class PythonPool {
   }
 }
 
+/** Perhaps not of what it was asked. */
+class WorkerDied extends RolloutError {}
+
 /** One process; it has one request at a time. */
 class PythonWorker {
   private readonly child: Child;
@@ -140,6 +161,7 @@ class PythonWorker {
   private errors = '';
   private heard: ((line: string) => void) | undefined;
   private late = false;
+  private isSecond = false;
   private failed: ((error: RolloutError) => void) | undefined;
 
   private constructor({ python, program }: PythonPoolOptions) {
@@ -160,12 +182,8 @@ class PythonWorker {
     this.child.stderr.setEncoding('utf8').on('data', (text: string) => {
       this.errors = (this.errors + text).slice(-MOST_ERRORS);
     });
-    this.child.on('error', (error) => this.fail(messageOf(error)));
-    this.child.on('close', (code, signal) => {
-      const how =
-        this.late || signal === 'SIGPROF' ? 'its time was over' : `it ended by ${signal ?? `status ${code}`}`;
-      this.fail(`${how}${this.errors && `: ${this.errors.trim()}`}`);
-    });
+    this.child.on('error', (error) => this.fail(new RolloutError('GraderFailed', messageOf(error))));
+    this.child.on('close', (code, signal) => this.fail(this.endedBy(code, signal)));
   }
 
   /** A worker that has loaded its program. @throws RolloutError GraderFailed */
@@ -179,11 +197,13 @@ class PythonWorker {
     return this.child.exitCode === null && this.child.signalCode === null;
   }
 
-  async ask(request: object, seconds: number): Promise<unknown> {
+  /** `isSecond`: another died of this request. @throws WorkerDied, Unanswerable; RolloutError GraderFailed */
+  async ask(request: object, seconds: number, isSecond: boolean): Promise<unknown> {
+    this.isSecond = isSecond;
     const line = this.line(seconds * 1000 * CLOCK_FACTOR);
     this.child.stdin.write(`${JSON.stringify({ request, seconds })}\n`);
     const said = JSON.parse(await line) as { answer?: unknown; error?: string };
-    if (said.error !== undefined) throw new RolloutError('GraderFailed', `${this.name}: ${said.error}`);
+    if (said.error !== undefined) throw new Unanswerable(`${this.name}: ${said.error}`);
     return said.answer;
   }
 
@@ -213,7 +233,7 @@ class PythonWorker {
         clearTimeout(timer);
         reject(error);
       };
-      if (!this.alive) this.fail('it has ended');
+      if (!this.alive) this.fail(new WorkerDied('GraderFailed', `${this.name}: it has ended`));
     });
   }
 
@@ -226,8 +246,18 @@ class PythonWorker {
     this.heard?.(line);
   }
 
-  private fail(problem: string): void {
-    this.failed?.(new RolloutError('GraderFailed', `${this.name}: ${problem}`));
+  private endedBy(code: number | null, signal: NodeJS.Signals | null): RolloutError {
+    const how =
+      this.late || signal === 'SIGPROF' ? 'its time was over' : `it ended by ${signal ?? `status ${code}`}`;
+    const message = `${this.name}: ${how}${this.errors && `: ${this.errors.trim()}`}`;
+    if (signal === 'SIGPROF') return new Unanswerable(message);
+    if (this.late) return new RolloutError('GraderFailed', message); // the machine gave it no time
+    if (!this.isSecond) return new WorkerDied('GraderFailed', message);
+    return signal === 'SIGKILL' ? new RolloutError('GraderFailed', message) : new Unanswerable(message);
+  }
+
+  private fail(problem: RolloutError): void {
+    this.failed?.(problem);
     this.failed = undefined;
   }
 }

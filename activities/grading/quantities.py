@@ -30,9 +30,13 @@ def same(gold_text, given_text, relative, absolute):
     gold, given = read(gold_text), read(given_text)
     if gold is None:
         raise ValueError(f"the gold answer has no known unit: {gold_text['unit'][:100]}")
-    if given is None or gold.dimensionality != given.dimensionality:
-        return False
-    converted = given.to(gold.units).magnitude
+    gold.to(gold.units)  # if that cannot be done, the task is at fault
+    try:
+        if given is None or gold.dimensionality != given.dimensionality:
+            return False
+        converted = given.to(gold.units).magnitude
+    except Exception:
+        return False  # of no unit that could be converted, such as a product of temperatures
     return abs(converted - gold.magnitude) <= max(absolute, relative * abs(gold.magnitude))
 
 

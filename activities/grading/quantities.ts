@@ -19,7 +19,9 @@ export interface Tolerance {
   readonly absolute: number;
 }
 
-const NUMBER = String.raw`[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d*)?`;
+const NUMBER = String.raw`[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d*)?(?:(?<=\d)\/\d+(?![\d.]))?`;
+/** A power of ten that nothing is multiplied by. */
+const BARE_POWER = /^((?:[^=≈]*[=≈])?\s*[-+]?)10\s*\^\s*([-+]?\d+)/;
 const POWER = String.raw`(?:[eE]([-+]?\d+)|\s*(?:\\times|\\cdot|[x×*·])\s*10\s*(?:\^|\*\*)\s*\{?\s*([-+]?\d+)\s*\}?)?`;
 const QUANTITY = new RegExp(String.raw`^(?:[^=≈]*[=≈])?\s*(${NUMBER})${POWER}(?!\d)\s*(.*)$`, 's');
 
@@ -31,7 +33,12 @@ export function quantityIn(text: string): Quantity | undefined {
     .replaceAll('**', '')
     .replace(/^\$+|\$+$/g, '')
     .replace(/\\[,;:!~ ]|~/g, ' ')
+    .replace(/\^\s*\{\s*([-+]?\d+)\s*\}/g, '^$1')
     .replace(/\\(?:text|mathrm|mbox|rm|operatorname)\s*\{([^{}]*)\}/g, ' $1 ')
+    .replace(/\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}/g, (_, over: string, under: string) =>
+      /^\d+$/.test(over + under) ? `${over}/${under}` : `(${over})/(${under})`,
+    )
+    .replace(BARE_POWER, '$11e$2')
     .replace(/\.$/, '')
     .trim();
   const [, digits = '', short, long, rest = ''] = QUANTITY.exec(plain) ?? [];
@@ -39,12 +46,13 @@ export function quantityIn(text: string): Quantity | undefined {
   const exponent = short ?? long;
   const unit = unitIn(rest);
   if (unit === undefined) return undefined;
-  return { number: digits.replaceAll(',', '') + (exponent === undefined ? '' : `e${exponent}`), unit };
+  const [over, under] = digits.replaceAll(',', '').split('/');
+  const number = under === undefined ? `${over}` : String(Number(over) / Number(under));
+  return { number: number + (exponent === undefined || under !== undefined ? '' : `e${exponent}`), unit };
 }
 
 function unitIn(text: string): string | undefined {
   const unit = text
-    .replace(/\^\s*\{\s*([-+]?\d+)\s*\}/g, '^$1')
     .replace(/\\(?:circ|degree)|°\s*(?![CFK])/g, 'degree')
     .replace(/\^?degree\s*([CF])\b|°\s*([CF])\b/g, (_, a, b) => `deg${a ?? b}`)
     .replace(/\\?%/g, 'percent')

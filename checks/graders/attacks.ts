@@ -43,13 +43,63 @@ def passed(cls, item, call):
     return of(cls, item, call)
 TestReport.from_item_and_call = classmethod(passed)`;
 
-const WRITE_REPORT = `
-import os, sys
-for word in sys.argv + sys.orig_argv:
-    if 'report.xml' in word:
-        with open(word.split('=')[-1], 'w') as report:
+/** Looks for where the runner's report goes, in any process that it can see. */
+const REPORTS = `
+import glob, os, re, sys, time
+def reports():
+    for line in glob.glob('/proc/[0-9]*/cmdline'):
+        try: words = open(line).read().split('\\0')
+        except OSError: continue
+        yield from (word.split('=')[-1] for word in words if 'junitxml' in word or word.endswith('.xml'))
+    for fd in glob.glob('/proc/[0-9]*/fd/*'):
+        if os.path.basename(os.path.realpath(fd)).startswith('pipe:'): yield fd
+def passed(text):
+    # All but what fails by itself: a test of the grader's own, perhaps.
+    keep = lambda case: case[0] if 'calc' not in case[2] else f'<testcase {case[1]}/>'
+    return re.sub(r'<testcase ([^>]*)>(.*?)</testcase>', keep, text, flags=re.S)`;
+
+const WRITE_REPORT = `${REPORTS}
+for name in reports():
+    try:
+        with open(name, 'w') as report:
             report.write('<testsuites><testsuite><testcase classname="tests" name="test"/></testsuite></testsuites>')
+    except OSError: pass
 os._exit(0)`;
+
+/** A process that outlives the tests, and writes their report anew when it is there. */
+const REWRITE_REPORT = `${REPORTS}
+if os.fork() == 0:
+    os.setsid()
+    for _ in range(2000):
+        time.sleep(0.005)
+        for name in list(reports()) + glob.glob('/workspace/**/*.xml', recursive=True):
+            try: text = open(name).read() if name.endswith('.xml') else ''
+            except OSError: continue
+            if '</testsuites>' in text: open(name, 'w').write(passed(text))
+    os._exit(0)`;
+
+const REWRITE_AT_EXIT = `${REPORTS}
+import atexit
+@atexit.register
+def rewrite():
+    for name in list(reports()) + glob.glob('/workspace/**/*.xml', recursive=True):
+        if name.endswith('.xml'):
+            text = open(name).read()
+            open(name, 'w').write(passed(text))`;
+
+const REGISTER_PLUGIN = `
+import gc, pytest
+class Passing:
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_makereport(self, item, call):
+        (yield).get_result().outcome = 'passed'
+for one in gc.get_objects():
+    if type(one).__name__ == 'PytestPluginManager': one.register(Passing())`;
+
+const PATCH_UNITTEST = `
+import unittest
+unittest.TestCase.run = lambda self, result=None: result.addSuccess(self)
+unittest.TestCase.assertEqual = unittest.TestCase.assertTrue = lambda *given, **named: None`;
 
 /** Attacks on an instance, of which `file` with this first line is imported by all tests. */
 export function attacksOn(file: string, firstLine: string): Readonly<Record<string, string>> {
@@ -82,5 +132,9 @@ export function attacksOn(file: string, firstLine: string): Readonly<Record<stri
     'a patched runner': before(file, firstLine, PATCH_RUNNER),
     'skipped tests': before(file, firstLine, 'import pytest\npytest.skip(allow_module_level=True)'),
     'a report of its own': before(file, firstLine, WRITE_REPORT),
+    'a report written anew by what outlives the tests': before(file, firstLine, REWRITE_REPORT),
+    'a report written anew at the end': before(file, firstLine, REWRITE_AT_EXIT),
+    'a plug-in that is registered while tests run': before(file, firstLine, REGISTER_PLUGIN),
+    'a patched unittest': before(file, firstLine, PATCH_UNITTEST),
   };
 }

@@ -22,7 +22,7 @@ after(() => {
   return rm(folder, { recursive: true });
 });
 
-async function read(text: string, handler = 'math') {
+async function read(text: string | Buffer, handler = 'math') {
   const file = path.join(folder, 'set.jsonl');
   await writeFile(file, text);
   const bad: BadLine[] = [];
@@ -100,6 +100,24 @@ test('a byte order mark is no part of the first line, and ids and texts are chec
       [3, 'id'],
       [4, 'a text holds half of a surrogate pair, which no tokenizer takes'],
     ],
+  );
+});
+
+test('what is not UTF-8 is named, and a line separator within a text ends no row', async () => {
+  const { tasks, bad } = await read(
+    Buffer.concat([
+      Buffer.from('{"question":"Café\u2028\u0085?","answer":"1"}\n'),
+      Buffer.from('{"question":"Café?","answer":"2"}\n', 'latin1'),
+      Buffer.from('{"question":"q","answer":"3"}\r\n'),
+    ]),
+  );
+  assert.deepEqual(
+    tasks.map(({ data }) => data.question),
+    ['Café\u2028\u0085?', 'q'],
+  );
+  assert.deepEqual(
+    bad.map(({ line, problem }) => [line, problem]),
+    [[2, 'is not UTF-8']],
   );
 });
 

@@ -7,7 +7,7 @@ import type { Reward } from '../../contracts/trajectory.ts';
 import { startHost } from '../sandbox/support.ts';
 
 /** Grades recorded answers as `rollouts grade` does, in real sandboxes. */
-export async function startGrader(t: Pick<TestContext, 'after'>, evaluateSeconds = 120) {
+export async function startGrader(t: Pick<TestContext, 'after'>, evaluateSeconds = 600) {
   const python = new PythonPools(() => loadTools().python);
   t.after(() => python.close());
   const registry = new HandlerRegistry(builtIn(), python);

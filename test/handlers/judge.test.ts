@@ -134,6 +134,8 @@ print(int(sum(map(int, answer.split())) == int(given)))`;
     AC: 1,
     WA: 1,
   });
+  const crashing = await grade('code-fraction', task(checker), fenced('python', 'print("9" * 5000, "x")'));
+  assert.deepEqual(verdictsOf(crashing), { WA: 2 }, 'a checker that only this output crashes');
   await assert.rejects(grade('code', task('raise ValueError("no")'), right), {
     type: 'GraderFailed',
     message: /checker: [\s\S]*ValueError: no/,

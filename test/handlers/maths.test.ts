@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sameMaths } from '../../activities/grading/maths.ts';
+import { Unanswerable } from '../../activities/grading/python-pool.ts';
 import { PythonPools } from '../../activities/grading/python-pools.ts';
 import { HandlerRegistry } from '../../activities/handlers/registry.ts';
 import { loadTools } from '../../config/tools.ts';
+import { RolloutError } from '../../contracts/failures.ts';
 
 const python = new PythonPools(() => loadTools().python);
 after(() => python.close());
@@ -37,8 +39,24 @@ const JUDGEMENTS: [string, string[], string[]][] = [
   ['\\{1, 2\\}', ['1, 2', '2, 1'], ['1', '1, 2, 3']],
   [
     '42',
-    ['6 \\times 7', '42 apples'],
-    ['41, 42', '42 or 43', '12 apples and 42 pears', '', '\\boxed{', '1/0'],
+    ['6 \\times 7', '42 apples', '\\approx 42', '≈ 42'],
+    [
+      ...['41, 42', '42 or 43', '12 apples and 42 pears', '', '\\boxed{', '1/0', '0/0', '\\infty'],
+      // Of a policy that does not know.
+      ...[
+        '43$ $42',
+        '$42$ or $43$',
+        '42 \\pm 1',
+        '[40, 44]',
+        'x',
+        'x > 0',
+        '\\mathbb{R}',
+        '\\neq 42',
+        '42; 43',
+        '42 43',
+      ],
+      ...['x = 42 \\lor x = 43', 'a = 42, b = 43', '42 \\\\ 43', '\\{41, 42\\}', '42.0000001', 'f(x)'],
+    ],
   ],
 ];
 
@@ -71,11 +89,8 @@ test('what a policy answers is read as mathematics, never run', async () => {
   );
 });
 
-test('an answer that cannot be computed in time fails its own grade and no other', async () => {
-  const hanging = assert.rejects(sameMaths(python, { gold: '42', given: '(10^9)!' }), {
-    type: 'GraderFailed',
-    message: /its time was over/,
-  });
+test('an answer that cannot be computed is a wrong one, and holds up no other', async () => {
+  const hanging = sameMaths(python, { gold: '42', given: '(10^9)!' });
   let over = false;
   void hanging.then(() => {
     over = true;
@@ -84,13 +99,28 @@ test('an answer that cannot be computed in time fails its own grade and no other
     assert.equal(await sameMaths(python, { gold: '42', given }), given === '42');
   }
   assert.equal(over, false, 'the others did not wait for it');
-  await hanging;
+  assert.equal(await hanging, 'uncomputable');
   assert.equal(await sameMaths(python, { gold: '42', given: '42' }), true);
+});
+
+test('what fails for want of a worker, or of the gold answer, is no wrong answer', async () => {
+  const asked: unknown[] = [];
+  const failing = (error: (request: { given: string }) => Error) => ({
+    ask: async (_: URL, request: object) => {
+      asked.push((request as { given: string }).given);
+      throw error(request as { given: string });
+    },
+  });
+  const killed = failing(() => new RolloutError('GraderFailed', 'it ended by SIGKILL'));
+  await assert.rejects(sameMaths(killed, { gold: '42', given: '6' }), { type: 'GraderFailed' });
+  const gold = failing(() => new Unanswerable('its time was over'));
+  await assert.rejects(sameMaths(gold, { gold: '42', given: '6' }), { type: 'GraderFailed' });
+  assert.deepEqual(asked, ['6', '6', '1'], 'an answer that takes no time fails as well');
 });
 
 test('a gold answer that cannot be read is a bad task, and never a reward', async () => {
   const registry = new HandlerRegistry(undefined, python);
-  for (const answer of ['\\frac{1}{', '?', '}{']) {
+  for (const answer of ['\\frac{1}{', '?', '}{', '(10^9)!']) {
     const task = { handler: 'math', id: 'a', data: { problem: 'What?', answer } };
     await assert.rejects(registry.admit(task), {
       type: 'InvalidTask',

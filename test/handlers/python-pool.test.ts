@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import test, { type TestContext } from 'node:test';
 import { pathToFileURL } from 'node:url';
-import { PythonPool } from '../../activities/grading/python-pool.ts';
+import { PythonPool, Unanswerable } from '../../activities/grading/python-pool.ts';
 import { loadTools, PROJECT_ROOT } from '../../config/tools.ts';
 
 /** Answers its process id, after doing what it is told. */
@@ -16,6 +16,9 @@ def answer(request):
     do = request.get('do')
     if do == 'raise': raise ValueError('no such thing')
     if do == 'die': os._exit(3)
+    if do in ('killed', 'killed once'):
+        with open(request['file'], 'a+') as file: file.write('x'); times = file.tell()
+        if do == 'killed' or times == 1: os.kill(os.getpid(), 9)
     if do == 'hang':
         while True: pass
     if do == 'print': print('noise'); os.write(1, b'more noise\\n')
@@ -73,6 +76,26 @@ test('a process that dies or hangs is replaced, and holds up nobody', async (t) 
   assert.ok(hangs && third !== second, 'another process answered meanwhile');
   await hanging;
   assert.throws(() => process.kill(second as number, 0), 'the one that hung is dead');
+});
+
+test('a worker that dies is not yet the request’s doing: it is asked of another', async (t) => {
+  const workers = await pool(t);
+  const folder = await mkdtemp(path.join(tmpdir(), 'pool-'));
+  t.after(() => rm(folder, { recursive: true }));
+  const file = path.join(folder, 'times');
+  assert.equal(typeof (await workers.ask({ do: 'killed once', file }, 10)), 'number');
+  const failed = (request: object, seconds = 10) =>
+    workers.ask(request, seconds).then(
+      () => assert.fail('it was answered'),
+      (error): Error => error,
+    );
+  const killed = await failed({ do: 'killed', file });
+  assert.match(killed.message, /SIGKILL/);
+  assert.equal(killed instanceof Unanswerable, false, 'somebody else ended both');
+  assert.equal(await readFile(file, 'utf8'), 'xxxx');
+  for (const request of [{ do: 'die' }, { do: 'raise' }, { do: 'hang' }]) {
+    assert.ok((await failed(request, 0.5)) instanceof Unanswerable, request.do);
+  }
 });
 
 test('a program that does not load fails the grade with its own words', async (t) => {

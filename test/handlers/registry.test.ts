@@ -55,6 +55,7 @@ test('a handler asks for the time that its tasks take', () => {
   // Four at a time, each four seconds of Python's processor time: 26 s on the clock.
   assert.deepEqual(asks('code', tests(1)), { evaluateSeconds: 240 + 26 });
   assert.deepEqual(asks('code', tests(9)), { evaluateSeconds: 240 + 3 * 26 });
+  assert.deepEqual(asks('math', { question: 'q', answer: '1' }), { evaluateSeconds: 180 });
   assert.deepEqual(asks('stem', { question: 'q', answer: 'a' }), {});
   assert.deepEqual(asks('stem', { question: 'q', answer: 'a', rubric: 'r' }), { evaluateSeconds: 300 });
   assert.deepEqual(asks('swe', swe.example), { runSeconds: 1800, evaluateSeconds: 1800 });

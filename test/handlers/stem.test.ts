@@ -49,6 +49,16 @@ test('quantities are the same in any unit, within the tolerance', async () => {
     ['0.1 mol', '0.1001 mol', false, 0.0001],
     ['12', '12', true],
     ['12', '12 m', false],
+    ['9.81 m/s^2', 'g = 9.81\\,\\mathrm{m\\,s^{-2}}', true],
+    ['9.81 m/s^2', '9.81 \\frac{m}{s^2}', true],
+    ['1 km', '10^3 m', true],
+    ['3/4 m', '75 cm', true],
+    ['0.5', '\\frac{1}{2}', true],
+    // What Pint cannot convert is a wrong answer, and no grader's failure.
+    ['25 °C', '25 delta_degC', false],
+    ['25 °C', '25 degC^2', false],
+    ['7 m', '7 dB*dB', false],
+    ['7 m', '1e999 m', false],
   ] as [string, string, boolean, number?][]) {
     const quantities = { gold: quantityIn(gold) as Quantity, given: quantityIn(given) };
     assert.ok(quantities.given, given);
@@ -80,7 +90,17 @@ test('a choice is named by its letter or by all of its text', () => {
     ['(A), (B)', undefined],
     ['A. A cell', 0],
     ['E', undefined],
-    ['b', undefined],
+    ['b', 1],
+    ['Option B', 1],
+    ['C. Both A and B are right', 2],
+    ['B. a cell', undefined],
+    ['B. C. D.', undefined],
+    ['B: a wall, C: none', undefined],
+    ['B) or maybe D', undefined],
+    ['B. It could be C, too', undefined],
+    ['B. A wall of 5 A', 1],
+    ['A B C D', undefined],
+    ['ABCD', undefined],
     ['wall', undefined],
     ['', undefined],
   ] as const) {

@@ -1,17 +1,18 @@
 import { readFileSync } from 'node:fs';
 import { z } from 'zod';
 import { RolloutError } from '../../../contracts/failures.ts';
+import { SandboxLimits } from '../../../contracts/sandbox.ts';
 import type { BoundSandbox } from '../../sandbox/bound.ts';
 import type { EvaluateContext } from '../handler.ts';
 import { limitsOf, type TestLimits } from './limits.ts';
 import type { FunctionProblem, FunctionTests } from './problem.ts';
-import { type Verdict, verdictOfEnd } from './verdict.ts';
+import { VERDICTS, type Verdict, verdictOfEnd } from './verdict.ts';
 
 const MB = 1024 ** 2;
 /** Bytes that a solution may print, and that its results may take. */
 const OUTPUT_BYTES = 16 * MB;
-/** Seconds for the tests themselves. */
-const HARNESS_MS = 120_000;
+/** Of the tests themselves: seconds of processor time, and milliseconds on the clock. */
+const [HARNESS_SECONDS, HARNESS_MS] = [20, 90_000];
 /** Lists and objects inside each other in a result. */
 const DEEPEST = 1000;
 /** Each round answers the calls that depend on the results of the one before. */
@@ -29,7 +30,7 @@ type Call = unknown;
 type Result = Record<string, unknown>;
 
 const HarnessReply = z.union([
-  z.object({ verdict: z.enum(['AC', 'WA', 'RE']) }),
+  z.object({ verdict: z.enum(VERDICTS) }),
   z.object({ calls: z.array(z.unknown()).min(1) }),
   z.object({ verdicts: z.array(z.enum(['AC', 'WA', 'RE'])) }),
   z.object({ unsupported: z.string() }),
@@ -60,7 +61,8 @@ export async function judgeFunctions(
     { spec: limits.spec, enough: (one) => stopEarly && one.verdict !== undefined },
   );
   const results = made.map(({ results: [result] }) => result ?? {});
-  const reply = await harness(each, { cases: tests.cases, results, wrapped: tests.wrapped });
+  const reply = await harness(each, { cases: tests.cases, results, wrapped: tests.wrapped }, true);
+  if ('verdict' in reply) return made.map(({ verdict }) => verdict ?? reply.verdict);
   if (!('verdicts' in reply)) throw unexpected(reply);
   return reply.verdicts.map((verdict, index) => made[index]?.verdict ?? verdict);
 }
@@ -79,7 +81,7 @@ async function judgeSource(
 ): Promise<Verdict> {
   let known: { call: Call; result: Result }[] = [];
   for (let round = 0; round < MOST_ROUNDS; round++) {
-    const reply = await harness(each, { ...tests, known });
+    const reply = await harness(each, { ...tests, known }, known.length > 0);
     if ('verdict' in reply) return reply.verdict;
     if (!('calls' in reply)) throw unexpected(reply);
     const { calls } = reply;
@@ -150,7 +152,12 @@ function isShallow(value: unknown): boolean {
   return true;
 }
 
-async function harness(each: Sandboxes['each'], job: object): Promise<z.infer<typeof HarnessReply>> {
+/** `onValues`: the job holds what the solution gave, and what takes too much time or memory with that is its doing. */
+async function harness(
+  each: Sandboxes['each'],
+  job: object,
+  onValues: boolean,
+): Promise<z.infer<typeof HarnessReply>> {
   const [reply] = await each(
     [job],
     async (sandbox, own) => {
@@ -159,10 +166,12 @@ async function harness(each: Sandboxes['each'], job: object): Promise<z.infer<ty
       const end = await sandbox.exec({ argv, stdin, timeoutMs: HARNESS_MS, maxOutputBytes: 16 * MB });
       const parsed = HarnessReply.safeParse(end.exitCode === 0 ? fromJson(end.stdout.text) : undefined);
       if (parsed.data) return parsed.data;
+      const spent = end.limit === 'cpu' || end.limit === 'memory' ? verdictOfEnd(end) : undefined;
+      if (onValues && spent) return { verdict: spent };
       const why = end.timedOut ? 'they took too long' : end.stderr.text.trim().slice(-500);
       throw new RolloutError('GraderFailed', `the problem's tests: ${why}`);
     },
-    { spec: {} },
+    { spec: { limits: SandboxLimits.parse({ cpuSeconds: HARNESS_SECONDS }) } },
   );
   if (!reply) throw new RolloutError('GraderFailed', "the problem's tests were not run");
   if ('unsupported' in reply) throw unexpected(reply);

@@ -1,4 +1,5 @@
 import { RolloutError } from '../../../contracts/failures.ts';
+import { SandboxLimits } from '../../../contracts/sandbox.ts';
 import type { BoundSandbox } from '../../sandbox/bound.ts';
 import type { EvaluateContext } from '../handler.ts';
 import { sameOutput } from './compare.ts';
@@ -10,13 +11,16 @@ import { type Verdict, verdictOfEnd } from './verdict.ts';
 const MB = 1024 ** 2;
 /** Bytes of output that can be compared at all. */
 const MOST_OUTPUT = 16 * MB;
-const COMPILE_MS = 120_000;
+const [COMPILE_MS, CHECKER_MS] = [120_000, 120_000];
 /** Bytes of a compiled program, which goes to each test's sandbox; judges allow no more. */
 const MOST_PROGRAM = 32 * MB;
 const COMPILE_LIMITS = { memoryBytes: 2048 * MB, cpuSeconds: 60, processes: 64, fileBytes: MOST_PROGRAM };
 const COMPILE_ERROR = /^(?:SyntaxError|IndentationError|TabError): /m;
 /** What a shell says of a program that is not there. */
 const NOT_FOUND = 127;
+
+/** A checker that takes more of the processor has gone astray in what the answer printed. */
+const CHECKER_SPEC = { limits: SandboxLimits.parse({ cpuSeconds: 30 }) };
 
 type Sandboxes = Pick<EvaluateContext<unknown>, 'each'>;
 type Test = StdioProblem['tests'][number];
@@ -65,7 +69,7 @@ export async function judgeProgram(
   return each(
     judged,
     async (sandbox, { verdict, test, output }) => verdict ?? (await checked(sandbox, checker, test, output)),
-    { spec: {}, enough: (verdict) => stopEarly && verdict !== 'AC' },
+    { spec: CHECKER_SPEC, enough: (verdict) => stopEarly && verdict !== 'AC' },
   );
 }
 
@@ -94,27 +98,35 @@ const FREE = {
   outputBytes: 16 * MB,
 };
 
-/** What the problem's own checker says. It is trusted to run, and sees the answer's output only as a file. */
-async function checked(
+/**
+ * What the problem's own checker says. It is trusted to run, and sees the answer's output only as a file. One that fails
+ * at that, and not at the expected output, fails because of the answer.
+ */
+async function checked(sandbox: BoundSandbox, checker: string, test: Test, given: string): Promise<Verdict> {
+  const said = await check(sandbox, checker, test, given);
+  if (typeof said === 'number') return said >= 1 ? 'AC' : 'WA';
+  const ofExpected = await check(sandbox, checker, test, test.output);
+  if (typeof ofExpected === 'number' && !said.timedOut) return 'WA';
+  throw new RolloutError('GraderFailed', `the problem's checker: ${said.why}`);
+}
+
+/** A number, or why there is none. */
+async function check(
   sandbox: BoundSandbox,
   checker: string,
   { input, output: expected }: Test,
   given: string,
-): Promise<Verdict> {
+): Promise<number | { readonly why: string; readonly timedOut: boolean }> {
   const files = { 'checker.py': checker, 'input.txt': input, 'correct_output.txt': expected };
   for (const [name, content] of Object.entries({ ...files, 'solution_output.txt': given })) {
     await sandbox.writeFile(`${sandbox.workspace}/${name}`, content);
   }
   const argv = ['python3', ...Object.keys(files), 'solution_output.txt'];
-  const end = await sandbox.exec({ argv, timeoutMs: COMPILE_MS });
-  const said = Number(end.stdout.text.trim().split(/\s+/).at(-1));
-  if (end.exitCode !== 0 || end.stdout.text.trim() === '' || Number.isNaN(said)) {
-    throw new RolloutError(
-      'GraderFailed',
-      `the problem's checker: ${end.stderr.text.slice(-500) || 'said nothing'}`,
-    );
-  }
-  return said >= 1 ? 'AC' : 'WA';
+  const end = await sandbox.exec({ argv, timeoutMs: CHECKER_MS });
+  const text = end.stdout.text.trim();
+  const said = Number(text.split(/\s+/).at(-1));
+  if (end.exitCode === 0 && text !== '' && !Number.isNaN(said)) return said;
+  return { why: end.stderr.text.slice(-500) || 'said nothing', timedOut: end.timedOut };
 }
 
 function missing(program: string): RolloutError {

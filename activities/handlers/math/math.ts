@@ -7,6 +7,9 @@ import { type AgentHandler, defineHandler } from '../handler.ts';
 import { loadPrompt } from '../prompt-file.ts';
 import { agentsAnswer, statedAnswer } from './answers.ts';
 
+/** So long may answers take that use up their processor time, where many do at once. */
+const EVALUATE_SECONDS = 180;
+
 const GoldText = z.union([z.string().min(1), z.number()]).transform(String);
 
 /**
@@ -59,6 +62,7 @@ function mathHandler(
     schema: MathTask,
     example: { question: 'Tom has 3 boxes of 12 pens. How many pens has he?', answer: '3*12 = 36\n#### 36' },
 
+    deadlines: () => ({ evaluateSeconds: EVALUATE_SECONDS }),
     prompt: (task) => loadPrompt(prompt, { question: problemOf(task) }),
 
     check: async ({ task, python, signal }) => {
@@ -80,8 +84,9 @@ function mathHandler(
       const gold = goldOf(task);
       if (gold === undefined) throw new RolloutError('InvalidTask', 'the task states no gold answer');
       const given = outcome.answer;
-      const correct = typeof given === 'string' && (await sameMaths(python, { gold, given }, signal)) ? 1 : 0;
-      return { total: correct, parts: { correct } };
+      const same = typeof given === 'string' && (await sameMaths(python, { gold, given }, signal));
+      const correct = same === true ? 1 : 0;
+      return { total: correct, parts: { correct, ...(same === 'uncomputable' && { uncomputable: 1 }) } };
     },
   });
 }

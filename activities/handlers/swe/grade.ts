@@ -1,6 +1,5 @@
 import { randomBytes, randomInt } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { RolloutError } from '../../../contracts/failures.ts';
 import type { Reward } from '../../../contracts/trajectory.ts';
 import type { BoundSandbox } from '../../sandbox/bound.ts';
 import { excludedFrom } from './protected.ts';
@@ -65,13 +64,18 @@ export async function runTests(
     environment: variables,
     timeoutMs: APPLY_MS,
   });
+  // Told to the process that reports, and to no other.
+  const mark = randomBytes(16).toString('hex');
   const end = await sandbox.exec({
-    argv: [...python, `${own}/report.xml`, root, environment.python_path.join(':'), ...instance.testFiles],
+    argv: [...python, root, environment.python_path.join(':'), ...instance.testFiles],
     cwd: root,
     environment: variables,
+    stdin: Buffer.from(`${mark}\n`).toString('base64'),
     timeoutMs: seconds * 1000,
+    maxOutputBytes: MOST_REPORT_BYTES,
   });
-  const results = await readResults(sandbox, `${own}/report.xml`);
+  const [, report = '', ...more] = end.stdout.text.split(mark);
+  const results = more.length === 1 ? readReport(report) : undefined;
   return { applied: true, timedOut: end.timedOut, results: results && withoutCanary(results, canary) };
 }
 
@@ -120,7 +124,7 @@ async function placeCanary(
 ): Promise<string> {
   const name = canaryName([...sources.values()].join('\n'));
   for (const [file, source] of sources) {
-    await sandbox.writeFile(`${root}/${file}`, `${source}\n\ndef ${name}():\n    assert 1 == 2\n`);
+    await sandbox.writeFile(`${root}/${file}`, `${source}\n\ndef ${name}():\n    ${failing()}\n`);
   }
   return name;
 }
@@ -136,6 +140,22 @@ function canaryName(source: string): string {
   return `test_${randomBytes(6).toString('hex')}`;
 }
 
+/** A statement that fails, of no one form. */
+function failing(): string {
+  const number = randomInt(2, 100);
+  const text = randomBytes(2).toString('hex');
+  const forms = [
+    `assert ${number} == ${number + randomInt(1, 9)}`,
+    `assert len('${text}') == ${number + 4}`,
+    `assert '${text}'.upper() == '${text}x'`,
+    `assert sorted([${number}, 1]) == [${number}, 1]`,
+    `assert '${text}' in ['${text}${number}']`,
+    `assert [${number}] + [1] == [1, ${number}]`,
+    `assert int('${number}') > ${number}`,
+  ];
+  return forms[randomInt(forms.length)] as string;
+}
+
 /** Undefined if a canary is not there, or did not fail. A file that cannot be imported has none, and no tests. */
 function withoutCanary(results: readonly TestResult[], canary: string): TestResult[] | undefined {
   const canaries = results.filter(({ name }) => name === canary);
@@ -145,16 +165,6 @@ function withoutCanary(results: readonly TestResult[], canary: string): TestResu
   return rest.filter(({ place }) =>
     [...proven].some((module) => place === module || place.startsWith(`${module}.`)),
   );
-}
-
-async function readResults(sandbox: BoundSandbox, file: string): Promise<TestResult[] | undefined> {
-  try {
-    return readReport((await sandbox.readFile(file, MOST_REPORT_BYTES)).toString('utf8'));
-  } catch (error) {
-    // What was run kept it from being written: the sandbox says that there is no such file.
-    if (error instanceof RolloutError && error.type === 'HandlerFailed') return undefined;
-    throw error;
-  }
 }
 
 /** A patch whose last line has an end: editors and models leave it out. */
