@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { asLatex } from './latex.ts';
-import { Unanswerable } from './python-pool.ts';
 import type { PythonPrograms } from './python-pools.ts';
+import { Unanswerable } from './python-worker.ts';
 
 const PROGRAM = new URL('./maths.py', import.meta.url);
 /** Seconds of processor time that one comparison may take; most take 0.01. */

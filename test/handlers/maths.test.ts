@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sameMaths } from '../../activities/grading/maths.ts';
-import { Unanswerable } from '../../activities/grading/python-pool.ts';
 import { PythonPools } from '../../activities/grading/python-pools.ts';
+import { Unanswerable } from '../../activities/grading/python-worker.ts';
 import { HandlerRegistry } from '../../activities/handlers/registry.ts';
 import { loadTools } from '../../config/tools.ts';
 import { RolloutError } from '../../contracts/failures.ts';
@@ -120,7 +120,7 @@ test('what fails for want of a worker, or of the gold answer, is no wrong answer
 
 test('a gold answer that cannot be read is a bad task, and never a reward', async () => {
   const registry = new HandlerRegistry(undefined, python);
-  for (const answer of ['\\frac{1}{', '?', '}{', '(10^9)!']) {
+  for (const answer of ['\\frac{1}{', '?', '}{']) {
     const task = { handler: 'math', id: 'a', data: { problem: 'What?', answer } };
     await assert.rejects(registry.admit(task), {
       type: 'InvalidTask',

@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import test, { type TestContext } from 'node:test';
 import { pathToFileURL } from 'node:url';
-import { PythonPool, Unanswerable } from '../../activities/grading/python-pool.ts';
+import { PythonPool } from '../../activities/grading/python-pool.ts';
+import { Unanswerable } from '../../activities/grading/python-worker.ts';
 import { loadTools, PROJECT_ROOT } from '../../config/tools.ts';
 
 /** Answers its process id, after doing what it is told. */
@@ -21,6 +22,7 @@ def answer(request):
         if do == 'killed' or times == 1: os.kill(os.getpid(), 9)
     if do == 'hang':
         while True: pass
+    if do == 'sleep': time.sleep(600)
     if do == 'print': print('noise'); os.write(1, b'more noise\\n')
     if do == 'grow': bytearray(8 * 1024 ** 3)
     return os.getpid()
@@ -93,8 +95,11 @@ test('a worker that dies is not yet the request’s doing: it is asked of anothe
   assert.match(killed.message, /SIGKILL/);
   assert.equal(killed instanceof Unanswerable, false, 'somebody else ended both');
   assert.equal(await readFile(file, 'utf8'), 'xxxx');
+  const stuck = await failed({ do: 'sleep' }, 0.2);
+  assert.match(stuck.message, /its time was over/);
+  assert.equal(stuck instanceof Unanswerable, false, 'it got no processor time');
   for (const request of [{ do: 'die' }, { do: 'raise' }, { do: 'hang' }]) {
-    assert.ok((await failed(request, 0.5)) instanceof Unanswerable, request.do);
+    assert.ok((await failed(request, 1)) instanceof Unanswerable, request.do);
   }
 });
 

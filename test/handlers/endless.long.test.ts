@@ -16,3 +16,9 @@ test('tests that never end on what a solution returned are its doing; tests that
   ]);
   assert.deepEqual([counted.total, verdictsOf(counted)], [0, { TLE: 1 }]);
 });
+
+test('a gold answer that nothing can be compared with is a bad task', async (t) => {
+  const { registry } = await startGrader(t);
+  const task = { handler: 'math', id: 'a', data: { problem: 'What?', answer: '(10^9)!' } };
+  await assert.rejects(registry.admit(task), { type: 'InvalidTask', message: /cannot read the gold answer/ });
+});
