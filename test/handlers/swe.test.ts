@@ -34,12 +34,15 @@ test('the reference patch is worth 1, no patch and each attack 0', async (t) => 
       ([what, patch]): [string, string, number] => [what, patch, 0],
     ),
   ];
-  await Promise.all(
-    cases.map(async ([what, patch, total]) => {
+  // Four at a time: a grade's deadline runs while it waits for a sandbox.
+  const rest = cases.values();
+  const lane = async () => {
+    for (const [what, patch, total] of rest) {
       const reward = await grade('swe', task, patch);
       assert.equal(reward.total, total, `${what}: ${JSON.stringify(reward.parts)}`);
-    }),
-  );
+    }
+  };
+  await Promise.all([lane(), lane(), lane(), lane()]);
 });
 
 test('a test that is not there, or is skipped, has not passed; an expected failure has', async (t) => {
