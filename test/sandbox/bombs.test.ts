@@ -11,7 +11,7 @@ interface Bomb {
   readonly limits: Partial<SandboxLimits>;
   readonly script: string;
   /** What the result names; null: the kernel refuses it and the program is told. */
-  readonly limit: string | null;
+  readonly limit: string;
   readonly output?: RegExp;
 }
 
@@ -119,7 +119,7 @@ time.sleep(20)`),
     name: 'open files',
     limits: { openFiles: 32 },
     script: python("files = []\nwhile True: files.append(open(0, closefd=False) and open('/dev/null'))"),
-    limit: null,
+    limit: 'openFiles',
     output: /Too many open files/,
   },
 ];
