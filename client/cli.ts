@@ -144,7 +144,10 @@ export async function main(argv: readonly string[]): Promise<number> {
       pauseCommand(config, action, { ...flags, rolloutIds }, output),
     )
       .option('--batch <id>', 'all open ones of a batch')
-      .option('--group <id>', 'all open ones of a group');
+      .option('--group <id>', 'all open ones of a group')
+      .option('--task <id>', 'all open ones of a task; with others of these, those that all of them name')
+      .option('--kind <handler>', 'all open ones of a kind of task')
+      .option('--host <name>', 'all open ones whose sandboxes are on a host');
   }
 
   add(

@@ -16,6 +16,13 @@ export interface Chosen {
   readonly group?: string;
 }
 
+/** Those of `rollouts pause` and `rollouts resume`: all open ones that match every given part. */
+export interface Matching extends Chosen {
+  readonly task?: string;
+  readonly kind?: string;
+  readonly host?: string;
+}
+
 /** `rollouts cancel`: one by its signal, many by a sweep over the hosts. */
 export async function cancelCommand(
   config: Config,
@@ -89,12 +96,12 @@ const PAUSES_LATER: Partial<Record<RolloutStatus['stage'], string>> = {
 export async function pauseCommand(
   config: Config,
   action: 'pause' | 'resume',
-  chosen: Chosen,
+  chosen: Matching,
   output: Output,
 ): Promise<number> {
+  const { rolloutIds, ...filter } = matching(chosen);
   const client = await RolloutClient.connect(config);
   try {
-    const { rolloutIds, ...filter } = named(chosen);
     const ids = [...(rolloutIds ?? [])];
     if (Object.keys(filter).length > 0) for await (const id of openIds(client, filter)) ids.push(id);
     if (ids.length > 1) {
@@ -116,6 +123,16 @@ function named(chosen: Chosen) {
   const parts = partsOf(chosen);
   if (Object.keys(parts).length > 0) return parts;
   throw new RolloutError('InvalidRequest', 'name rollouts, or choose them with --batch or --group');
+}
+
+/** @throws RolloutError InvalidRequest if nothing is chosen */
+function matching({ task, kind, host, ...chosen }: Matching) {
+  const rest: RolloutFilter = {
+    ...(task === undefined ? {} : { taskId: task }),
+    ...(kind === undefined ? {} : { handler: kind }),
+    ...(host === undefined ? {} : { host }),
+  };
+  return { ...(Object.keys(rest).length > 0 ? partsOf(chosen) : named(chosen)), ...rest };
 }
 
 function partsOf({ rolloutIds, batch, group }: Chosen) {

@@ -4,7 +4,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { after, test } from 'node:test';
 import { TrajectoryStore } from '../../activities/trajectory/store.ts';
-import { cancelCommand } from '../../client/commands/steer.ts';
+import { cancelCommand, pauseCommand } from '../../client/commands/steer.ts';
 import { loadConfig } from '../../config/load.ts';
 import { CANCEL_MANY_UPDATE, ROLLOUT_WORKFLOW } from '../../contracts/signals.ts';
 import { CANCEL_SWEEPER, type SweepReport } from '../../contracts/sweep.ts';
@@ -80,6 +80,43 @@ test('a command that names rollouts that there are not says so, and ends the oth
     assert.equal((await service.client.result(id)).outcome, 'cancelled');
   }
   assert.equal(await cancelCommand(config, { rolloutIds: ['one', 'another'] }, 'user', output), 0);
+});
+
+test('one command pauses and resumes all that match, and says where each stands', async () => {
+  const { client, address } = service;
+  service.workers.script.init = untilCancelled;
+  const config = loadConfig({ env: {}, flags: { temporal: { address } } });
+  let said: Record<string, string> = {};
+  const output = {
+    ...{ json: true, note: () => {} },
+    result: (value: unknown) => {
+      said = (value as { rollouts: typeof said }).rollouts;
+    },
+  };
+  const task = { handler: 'math', id: 'task-p', data: { question: 'q', answer: '1' } };
+  await client.start({ ...input('of-both', 'batch-p'), task });
+  await client.start(input('of-batch', 'batch-p'));
+  await until(async () => {
+    let listed = 0;
+    for await (const _ of client.list({ batchId: 'batch-p' })) listed++;
+    return listed === 2;
+  }, 'both are listed');
+  const noOthers = { rolloutIds: [] };
+  await assert.rejects(pauseCommand(config, 'pause', noOthers, output), /name rollouts/);
+  // It waits for ten seconds, and says so where that was not enough; told again, one that is paused stays so.
+  const paused = (chosen: { batch: string; task?: string }) =>
+    until(async () => {
+      assert.equal(await pauseCommand(config, 'pause', { ...noOthers, ...chosen }, output), 0);
+      return Object.values(said).every((what) => what === 'paused');
+    }, 'all that match are paused');
+  await paused({ batch: 'batch-p', task: 'task-p' });
+  assert.deepEqual(Object.keys(said), ['of-both']);
+  assert.equal((await client.status('of-batch')).pauseRequested, false);
+  await paused({ batch: 'batch-p' });
+  assert.deepEqual(Object.keys(said).sort(), ['of-batch', 'of-both']);
+  service.workers.script.init = async () => placement;
+  await pauseCommand(config, 'resume', { ...noOthers, batch: 'batch-p' }, output);
+  for (const id of ['of-both', 'of-batch']) assert.equal((await client.result(id)).outcome, 'completed');
 });
 
 test('one whose sandbox a host has killed while nobody held it is told by signal, whatever selected it', async () => {
