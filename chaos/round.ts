@@ -57,7 +57,7 @@ export const SHORT: RoundSize = {
   paceMs: 200,
   once: true,
   deployed: ['run-', 'init-'],
-  patienceMs: 180_000,
+  patienceMs: 600_000,
 };
 
 /** How a person wants a round. */
