@@ -59,6 +59,15 @@ export function answerProblems(app: FastifyInstance): void {
   });
 }
 
+/** What Temporal's server, or the way to it, said, however Temporal's client has wrapped it. */
+export function grpcErrorIn(error: unknown): { code: number; details: string } | undefined {
+  for (let cause = error; cause instanceof Error; cause = cause.cause)
+    if (isGrpcServiceError(cause)) return cause;
+  return undefined;
+}
+
+/** Status code of gRPC. */
+const INVALID_ARGUMENT = 3;
 const MEDIA_TYPE = 'application/problem+json';
 
 function problemOf(error: Error): Problem {
@@ -76,7 +85,10 @@ function problemOf(error: Error): Problem {
     const ofCaller = FAILURES[error.type].cause === 'request';
     return { ...problem(ofCaller ? 422 : 503, error.message), type: `urn:rollouts:failure:${error.type}` };
   }
-  if (isGrpcServiceError(error)) return problem(503, `Temporal does not answer: ${error.message}`);
+  const refused = grpcErrorIn(error);
+  // Among what Temporal finds wrong is a page token that is none.
+  if (refused?.code === INVALID_ARGUMENT) return problem(422, refused.details);
+  if (refused) return problem(503, `Temporal does not answer: ${refused.details}`);
   const { statusCode = 500, message } = error as Partial<FastifyError> & Error;
   return problem(statusCode, statusCode < 500 ? message : 'an error of the gateway; its log has it');
 }

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
-import { isGrpcServiceError, WorkflowNotFoundError } from '@temporalio/client';
+import { WorkflowNotFoundError } from '@temporalio/client';
 import type { FastifyBaseLogger } from 'fastify';
 import { readTrajectory } from '../../activities/trajectory/store.ts';
 import { messageOf, RolloutError } from '../../contracts/failures.ts';
@@ -10,7 +10,7 @@ import type { RolloutResult } from '../../contracts/result.ts';
 import type { Task } from '../../contracts/task.ts';
 import type { Tenant } from '../../contracts/tenant.ts';
 import type { Gateway } from '../gateway.ts';
-import { HttpProblem } from '../problems.ts';
+import { grpcErrorIn, HttpProblem } from '../problems.ts';
 import { type AnswerParts, answerOf, type ProcessAnswer } from './answer.ts';
 import { PROCESS_BATCH, type ProcessRequest, rolloutIdOf, rolloutOf } from './request.ts';
 import { ProcessSwitch } from './switch.ts';
@@ -141,7 +141,7 @@ export class ProcessJobs {
     });
     while (!gone.aborted) {
       const asked = this.#gateway.record(rolloutId, WAIT_MS).catch(async (error: unknown) => {
-        if (!isGrpcServiceError(error) || error instanceof WorkflowNotFoundError) throw error;
+        if (!grpcErrorIn(error) || error instanceof WorkflowNotFoundError) throw error;
         this.#log.warn({ err: error, rolloutId }, 'Temporal does not answer; asked again');
         await delay(RETRY_MS);
       });
