@@ -54,7 +54,7 @@ async function main(): Promise<void> {
     );
   }
   for (const seed of options.seed === undefined ? seeds : [Number(options.seed)]) {
-    const kind = options.trl ? 'trl' : options.still ? 'control' : options.ahead ? 'ahead' : algorithm;
+    const kind = kindOf(algorithm);
     const name = options.llm === 'llama.cpp' ? `${kind}-llama` : kind;
     await train({
       ...{ seed, kind: name, base, python, vllm: vllm.vllm },
@@ -62,6 +62,14 @@ async function main(): Promise<void> {
       folder: path.join(options.folder, `${name}-${seed}`),
     });
   }
+}
+
+/** Of a run, in its name: runs of different kinds have nothing in common. */
+function kindOf(algorithm: string): string {
+  if (options.trl) return 'trl';
+  if (options['leave-out-swap']) return 'unswapped';
+  if (options.still) return 'control';
+  return options.ahead ? 'ahead' : algorithm;
 }
 
 interface Settings {
