@@ -1,3 +1,5 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout as delay } from 'node:timers/promises';
 import { type Client, WorkflowUpdateFailedError } from '@temporalio/client';
 import { ApplicationFailure } from '@temporalio/common';
 import type { z } from 'zod';
@@ -20,6 +22,11 @@ import {
 } from '../contracts/pool-commands.ts';
 import { problemsOf } from '../contracts/problems.ts';
 import { startPool } from '../workers/pool/start.ts';
+import { FAILED_PRECONDITION, grpcErrorIn } from './grpc-error.ts';
+
+/** For so long an update that Temporal does not take is asked for again, so often, in milliseconds. */
+const PATIENCE_MS = 120_000;
+const ASK_AGAIN_MS = 1000;
 
 /**
  * Asks after the pool of LLM servers and changes it. Each change is durable when it is made, is made after those that
@@ -83,14 +90,16 @@ export class PoolClient {
     const parsed = schema.safeParse(command);
     if (!parsed.success) throw new RolloutError('InvalidRequest', problemsOf(parsed.error));
     await startPool(this.#temporal, this.#input);
-    try {
-      return await this.#handle.executeUpdate<PoolReport, [unknown]>(name, {
-        args: [parsed.data],
-        // Temporal knows an update again by its id.
-        ...(key === undefined ? {} : { updateId: key }),
-      });
-    } catch (error) {
-      throw typed(error);
+    // Temporal knows an update again by its id.
+    const asked = { args: [parsed.data] as [unknown], updateId: key ?? randomUUID() };
+    for (const until = Date.now() + PATIENCE_MS; ; await delay(ASK_AGAIN_MS)) {
+      try {
+        return await this.#handle.executeUpdate<PoolReport, [unknown]>(name, asked);
+      } catch (error) {
+        // While a task of the pool's workflow has failed, its worker too busy, say, Temporal takes no update for it.
+        const notTaken = grpcErrorIn(error)?.code === FAILED_PRECONDITION;
+        if (!notTaken || Date.now() > until) throw typed(error);
+      }
     }
   }
 

@@ -1,8 +1,9 @@
 import { STATUS_CODES } from 'node:http';
-import { isGrpcServiceError, WorkflowNotFoundError } from '@temporalio/client';
+import { WorkflowNotFoundError } from '@temporalio/client';
 import type { FastifyError, FastifyInstance } from 'fastify';
 import { hasZodFastifySchemaValidationErrors } from 'fastify-type-provider-zod';
 import { z } from 'zod';
+import { grpcErrorIn, INVALID_ARGUMENT } from '../client/grpc-error.ts';
 import { FAILURES, RolloutError } from '../contracts/failures.ts';
 
 /** An answer that says what is wrong (RFC 9457, `application/problem+json`). */
@@ -59,15 +60,6 @@ export function answerProblems(app: FastifyInstance): void {
   });
 }
 
-/** What Temporal's server, or the way to it, said, however Temporal's client has wrapped it. */
-export function grpcErrorIn(error: unknown): { code: number; details: string } | undefined {
-  for (let cause = error; cause instanceof Error; cause = cause.cause)
-    if (isGrpcServiceError(cause)) return cause;
-  return undefined;
-}
-
-/** Status code of gRPC. */
-const INVALID_ARGUMENT = 3;
 const MEDIA_TYPE = 'application/problem+json';
 
 function problemOf(error: Error): Problem {
