@@ -23,9 +23,10 @@ const PYTEST =
 
 /** A root file system with Python and pytest in it, and the repository in /testbed, with the fix in its history. */
 function makeTestbed(root: string, repository: string, packages: string): void {
-  makeRoot(root, [PYTHON, 'git', 'tar']);
-  const script = 'import sysconfig; print(sysconfig.get_path("stdlib"))';
-  const library = execFileSync(PYTHON, ['-c', script], { encoding: 'utf8' }).trim();
+  // As every Python has it, with the library that it needs.
+  const ask = (script: string) => execFileSync(PYTHON, ['-c', script], { encoding: 'utf8' }).trim();
+  makeRoot(root, [PYTHON, 'git', 'tar', ask('import _ctypes; print(_ctypes.__file__)')]);
+  const library = ask('import sysconfig; print(sysconfig.get_path("stdlib"))');
   const without = /\/(?:test|idlelib|tkinter|ensurepip|lib2to3|config-[^/]*|__pycache__|dist-packages)$/;
   cpSync(realpathSync(library), path.join(root, library), {
     recursive: true,
