@@ -4,7 +4,12 @@ import { fenced, startGrader, verdictsOf } from './grader.ts';
 
 test('tests that never end on what a solution returned are its doing; tests that never end by themselves have failed', async (t) => {
   const { grade } = await startGrader(t);
-  const task = (test: string) => ({ task_id: 'a', prompt: 'def f(x):\n', entry_point: 'f', test });
+  const task = (test: string) => ({
+    task_id: 'a',
+    prompt: 'def f(x):\n    """ Any. """\n',
+    entry_point: 'f',
+    test,
+  });
   const counting = task(
     'def check(candidate):\n    n = 0\n    for _ in range(candidate(3)): n += 1\n    assert n == 3\n',
   );

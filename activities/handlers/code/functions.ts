@@ -166,8 +166,8 @@ async function harness(
       const end = await sandbox.exec({ argv, stdin, timeoutMs: HARNESS_MS, maxOutputBytes: 16 * MB });
       const parsed = HarnessReply.safeParse(end.exitCode === 0 ? fromJson(end.stdout.text) : undefined);
       if (parsed.data) return parsed.data;
-      const spent = end.limit === 'cpu' || end.limit === 'memory' ? verdictOfEnd(end) : undefined;
-      if (onValues && spent) return { verdict: spent };
+      const isSpent = end.timedOut || end.limit === 'cpu' || end.limit === 'memory';
+      if (onValues && isSpent) return { verdict: verdictOfEnd(end) ?? 'TLE' };
       const why = end.timedOut ? 'they took too long' : end.stderr.text.trim().slice(-500);
       throw new RolloutError('GraderFailed', `the problem's tests: ${why}`);
     },
