@@ -11,6 +11,7 @@ import type {
   ShelveInput,
 } from '../contracts/stages.ts';
 import { atEdge } from './errors.ts';
+import { withHeartbeat } from './heartbeat.ts';
 import type { SandboxClient } from './sandbox/client.ts';
 import type { AttemptKey, TrajectoryStore } from './trajectory/store.ts';
 import { versionRange } from './trajectory/versions.ts';
@@ -49,7 +50,13 @@ export function makeControlActivities({
     abort: ({ sandboxId, reason }) => atEdge('HostUnreachable', () => sandboxes.abort(sandboxId, { reason })),
     pause: ({ sandboxId, entry }) => atEdge('HostUnreachable', () => sandboxes.pause(sandboxId, { entry })),
 
-    shelve: (input) => atEdge('HostUnreachable', () => shelve(input)),
+    shelve: (input) =>
+      atEdge('HostUnreachable', () =>
+        withHeartbeat(
+          () => null,
+          () => shelve(input),
+        ),
+      ),
 
     release: (input) =>
       atEdge('HostUnreachable', async () => {

@@ -60,10 +60,11 @@ export class HeldSandbox {
    * Gives it back and keeps what is in it, after this entry into the run stage. Undefined where that cannot be: it
    * stays, or is found to be lost when its rollout goes on.
    */
-  async shelve(entry: number, why: string): Promise<Shelf | undefined> {
+  async shelve(entry: number): Promise<Shelf | undefined> {
     const { input, placement } = this;
+    const leaving = this.leaving ? input.request : undefined;
     try {
-      const shelf = await shelveActivity(placement, why).shelve({ ...input, placement, entry });
+      const shelf = await shelveActivity(placement, leaving).shelve({ ...input, placement, entry });
       if (!shelf) {
         log.warn('its workspace is too large, or has paths too long, to be kept: the sandbox stays');
         return undefined;

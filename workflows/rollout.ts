@@ -168,8 +168,7 @@ class Rollout implements Known, Steered {
       if (entry !== undefined && sandbox) {
         const isLong = held !== undefined && !(await condition(goesOn, `${held}s`));
         // One in which nothing runs is worth nothing to its host.
-        if (isLong && sandbox.placement.backend !== 'none')
-          await this.shelve(sandbox, entry, 'paused for long on');
+        if (isLong && sandbox.placement.backend !== 'none') await this.shelve(sandbox, entry);
         await condition(goesOn);
         if (sandbox.leaving) await this.leave(sandbox, entry);
       }
@@ -182,7 +181,7 @@ class Rollout implements Known, Steered {
   /** Leaves a host: the attempt goes on elsewhere with what the store keeps, or another begins there. */
   private async leave(sandbox: HeldSandbox, entry: number): Promise<void> {
     const { host } = sandbox.placement;
-    if (await this.shelve(sandbox, entry, 'leaves')) return;
+    if (await this.shelve(sandbox, entry)) return;
     if (this.attempt < this.request.attempts.rollout) {
       const message = `${host} is being drained, and the workspace could not be taken along`;
       throw ApplicationFailure.nonRetryable(message, 'HostDrained' satisfies FailureType);
@@ -191,8 +190,8 @@ class Rollout implements Known, Steered {
     sandbox.stay();
   }
 
-  private async shelve(sandbox: HeldSandbox, entry: number, why: string): Promise<boolean> {
-    const shelf = await sandbox.shelve(entry, why);
+  private async shelve(sandbox: HeldSandbox, entry: number): Promise<boolean> {
+    const shelf = await sandbox.shelve(entry);
     if (!shelf) return false;
     if (this.stage === 'paused')
       this.enter('paused', `its workspace is kept in the store (${shelf.bytes} bytes)`);

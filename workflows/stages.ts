@@ -111,14 +111,24 @@ export function controlOf(
   });
 }
 
-/** Keeps a workspace in the store in place of its sandbox; it may be large. */
-export function shelveActivity(placement: Placement, why: string): Pick<ControlActivities, 'shelve'> {
+/**
+ * Keeps a workspace in the store in place of its sandbox; it may be large. In a pause nothing waits for it; one who is
+ * leaving waits no longer for a host that has died than another would.
+ */
+export function shelveActivity(
+  placement: Placement,
+  leaving: RolloutRequest | undefined,
+): Pick<ControlActivities, 'shelve'> {
   return proxyActivities<ControlActivities>({
+    ...(leaving && {
+      scheduleToStartTimeout: `${leaving.hostLostSeconds}s`,
+      heartbeatTimeout: `${leaving.heartbeatTimeoutSeconds}s`,
+    }),
     taskQueue: placement.controlQueue,
     startToCloseTimeout: '15m',
     scheduleToCloseTimeout: '30m',
     retry: { initialInterval: '1s', maximumInterval: '30s', maximumAttempts: 5 },
-    summary: `shelve: ${why} ${placement.host}`,
+    summary: `shelve: ${leaving ? 'leaves' : 'paused for long on'} ${placement.host}`,
   });
 }
 
