@@ -186,6 +186,14 @@ export const ConfigSchema = z.strictObject({
         .min(0)
         .default(10)
         .describe('Seconds that activities may take to end when a worker is told to stop.'),
+      buildId: z
+        .string()
+        .min(1)
+        .optional()
+        .describe(
+          'Version of the workflow workers in the Temporal worker deployment `rollouts`: they take work once ' +
+            'this version is current or ramps up; docs/operations.md. Without one they take any.',
+        ),
       handlers: z
         .array(z.string())
         .default([])

@@ -26,3 +26,6 @@ export function controlQueue(process: string): string {
 
 /** Task queue of what is done to LLM servers; taken by run workers, which reach them. */
 export const POOL_QUEUE = 'rollouts-pool';
+
+/** Temporal worker deployment of the workflow workers, if they are versioned. */
+export const DEPLOYMENT = 'rollouts';

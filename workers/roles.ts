@@ -18,7 +18,14 @@ import { TrajectoryStore } from '../activities/trajectory/store.ts';
 import type { Config } from '../config/load.ts';
 import { loadTools } from '../config/tools.ts';
 import { versionOf } from '../contracts/pool.ts';
-import { evalQueue, initQueue, RECORDS_QUEUE, runQueue, WORKFLOW_QUEUE } from '../contracts/queues.ts';
+import {
+  DEPLOYMENT,
+  evalQueue,
+  initQueue,
+  RECORDS_QUEUE,
+  runQueue,
+  WORKFLOW_QUEUE,
+} from '../contracts/queues.ts';
 import { SandboxAdmission } from './admission.ts';
 import { connect } from './connect.ts';
 import { DiskWatermark } from './disk-watermark.ts';
@@ -120,6 +127,7 @@ export async function makeWorkers(
           traced: tracing !== undefined,
         }),
         maxConcurrentWorkflowTaskExecutions: config.workers.workflowSlots,
+        ...deploymentOf(config),
         // Open rollouts wait this long for a workflow worker that died before another takes them up.
         stickyQueueScheduleToStartTimeout: '5s',
       }),
@@ -154,7 +162,8 @@ export async function makeWorkers(
         maxConcurrentActivityTaskExecutions: config.workers.runSlots ?? config.sandbox.capacity,
       }),
     eval: async () => {
-      const { store, groups, servers } = parts;
+      const { store, groups } = parts;
+      const servers = tracing && parts.servers ? tracing.judges(parts.servers) : parts.servers;
       const { evaluate, conclude } = makeEvaluateActivities({ handlers, store, sandboxes, servers });
       return [
         await Worker.create({
@@ -186,6 +195,18 @@ export async function makeWorkers(
       await handlers.python.close?.();
       await connection.close();
       await sandboxes.close();
+    },
+  };
+}
+
+/** What makes a workflow worker one of a version. Rollouts go on under whatever version is current: each replays them. */
+function deploymentOf({ workers: { buildId } }: Config): Pick<WorkerOptions, 'workerDeploymentOptions'> {
+  if (buildId === undefined) return {};
+  return {
+    workerDeploymentOptions: {
+      useWorkerVersioning: true,
+      version: { deploymentName: DEPLOYMENT, buildId },
+      defaultVersioningBehavior: 'AUTO_UPGRADE',
     },
   };
 }

@@ -9,6 +9,7 @@ import {
   OpenTelemetryWorkflowClientInterceptor,
 } from '@temporalio/interceptors-opentelemetry';
 import { traceAgents } from './agents.ts';
+import { traceJudges } from './judges.ts';
 import type { Tracing } from './tracing.ts';
 
 export interface OtlpOptions {
@@ -37,6 +38,7 @@ export function otlpTracing({ endpoint, component, host }: OtlpOptions): Tracing
     client: { workflow: [new OpenTelemetryWorkflowClientInterceptor()] },
     sinks: { exporter: makeWorkflowExporter(processor, resource) },
     agents: traceAgents,
+    judges: traceJudges,
     close: () => provider.shutdown(),
   };
 }

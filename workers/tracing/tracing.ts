@@ -1,5 +1,6 @@
 import type { ClientInterceptors } from '@temporalio/client';
 import type { ActivityInterceptorsFactory, WorkerOptions } from '@temporalio/worker';
+import type { LabelledServers } from '../../activities/grading/judge-model.ts';
 import type { SandboxClient } from '../../activities/sandbox/client.ts';
 import type { Config } from '../../config/load.ts';
 
@@ -11,6 +12,8 @@ export interface Tracing {
   readonly sinks: NonNullable<WorkerOptions['sinks']>;
   /** Sandboxes as the run stage uses them: turns, requests for tokens and tool calls become spans. */
   agents(sandboxes: SandboxClient): SandboxClient;
+  /** Servers as the evaluate stage uses them: requests to judges become spans. */
+  judges<S extends LabelledServers>(servers: S): S;
   /** Sends what is left. */
   close(): Promise<void>;
 }
