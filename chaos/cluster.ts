@@ -9,9 +9,10 @@ import { PROJECT_ROOT } from '../config/tools.ts';
 import type { LlmServer } from '../contracts/llm.ts';
 import type { SandboxBackendName } from '../contracts/sandbox.ts';
 import { choosePort } from '../temporal-config/ports.ts';
-import type { Role } from '../workers/roles.ts';
+import { ROLES, type Role } from '../workers/roles.ts';
 import { type Child, Processes } from '../workers/stack/processes.ts';
 import { Member } from './member.ts';
+import type { Place } from './network.ts';
 import { type ProductionServer, startTemporal } from './temporal.ts';
 import { Volume } from './volume.ts';
 
@@ -25,6 +26,12 @@ export interface ClusterOptions {
   readonly llmUrl: string;
   /** A workflow and an eval worker on each host; one of each in all if absent. */
   readonly everyRoleOnEachHost?: boolean;
+  /** One worker process on each host, with all roles. */
+  readonly oneWorkerPerHost?: boolean;
+  /** Where `temporal` and each host are; on this machine's loopback if absent. */
+  readonly placeOf?: (name: string) => Place;
+  /** Variables of a process that is about to start, by its name. */
+  readonly environmentOf?: (member: string) => Readonly<Record<string, string>>;
   /** Seconds after which an LLM server that says nothing is left. */
   readonly silentLlmSeconds?: number;
   /** Modules of handlers; the suite's own if absent. */
@@ -87,7 +94,8 @@ export class Cluster {
       port: await choosePort('temporal.port', FIRST_PORT, false),
       uiPort: await choosePort('temporal.uiPort', FIRST_PORT + 1000, false),
     };
-    const address = `127.0.0.1:${ports.port}`;
+    const place = options.placeOf?.('temporal');
+    const address = `${place?.address ?? '127.0.0.1'}:${ports.port}`;
     const fileOf = new Map(hosts.map((host) => [host, writeConfiguration(options, host, address, store)]));
     const members = new Map<string, Member>();
     let tell!: (news: string) => void;
@@ -104,27 +112,41 @@ export class Cluster {
         Promise.all(starting.map((member) => member.ready)),
         broken.then((news) => Promise.reject(new Error(news))),
       ]);
-    await up([add('temporal', () => startTemporal(processes, root, ports, options.production))]);
+    await up([
+      add('temporal', () => startTemporal(processes, root, { ...ports, place }, options.production)),
+    ]);
     let metricsPort = options.firstMetricsPort;
     const node = (name: string, host: string, file: string, args: readonly string[]) => {
       const port = metricsPort === undefined ? undefined : String(metricsPort++);
-      return add(name, () => startNode(processes, name, file, args, fileOf.get(host) as string, port));
+      const env = () => ({
+        ROLLOUTS_CONFIG: fileOf.get(host) as string,
+        ...(port && { ROLLOUTS_METRICS_WORKER_PORT: port, ROLLOUTS_METRICS_HOST_PORT: port }),
+        ...options.environmentOf?.(name),
+      });
+      const inside = options.placeOf?.(host).inside ?? [];
+      return add(name, () => startNode(processes, name, [...inside, ...nodeCommand(file), ...args], env()));
     };
-    const worker = (name: string, host: string, role: Role) => node(name, host, 'workers/main.ts', [role]);
+    const worker = (name: string, host: string, roles: readonly Role[]) =>
+      node(name, host, 'workers/main.ts', [roles.join()]);
     const [first] = hosts as [string];
-    await up([
-      ...hosts.map((host) => node(`host-${host}`, host, 'workers/sandbox-host/main.ts', [])),
+    const separateWorkers = () => [
       ...(options.everyRoleOnEachHost ? hosts : [first]).flatMap((host) => [
-        worker(`workflow-${host}`, host, 'workflow'),
-        worker(`eval-${host}`, host, 'eval'),
+        worker(`workflow-${host}`, host, ['workflow']),
+        worker(`eval-${host}`, host, ['eval']),
       ]),
       ...hosts.flatMap((host) => [
-        worker(`init-${host}`, host, 'init'),
+        worker(`init-${host}`, host, ['init']),
         // Two, so that one goes on while the other stands still.
         ...Array.from({ length: options.runWorkers ?? 2 }, (_, index) =>
-          worker(`run-${host}-${index + 1}`, host, 'run'),
+          worker(`run-${host}-${index + 1}`, host, ['run']),
         ),
       ]),
+    ];
+    await up([
+      ...hosts.map((host) => node(`host-${host}`, host, 'workers/sandbox-host/main.ts', [])),
+      ...(options.oneWorkerPerHost
+        ? hosts.map((host) => worker(`worker-${host}`, host, ROLES))
+        : separateWorkers()),
     ]);
     const config = loadConfig({ env: {}, file: fileOf.get(first) as string });
     const client = await RolloutClient.connect(config);
@@ -145,13 +167,21 @@ export class Cluster {
 
   /** State folder of each host. */
   get stateFolders(): string[] {
-    return this.options.hosts.map((host) => stateFolder(this.options.root, host));
+    return this.options.hosts.map((host) => this.stateFolderOf(host));
+  }
+
+  stateFolderOf(host: string): string {
+    return stateFolder(this.options.root, host);
+  }
+
+  configFileOf(host: string): string {
+    return configFile(this.options.root, host);
   }
 
   /** Stops everything in order. What still waits for an answer over `client` must not lose its connection. */
   async stop(): Promise<void> {
     await Promise.all([...this.named('workflow'), ...this.named('eval'), ...this.named('init')].map(stop));
-    await Promise.all(this.named('run-').map(stop));
+    await Promise.all([...this.named('run-'), ...this.named('worker-')].map(stop));
     await Promise.all(this.named('host-').map(stop));
     await Promise.all(this.named('temporal').map(stop));
     await this.store.remove();
@@ -164,10 +194,14 @@ function stateFolder(root: string, host: string): string {
   return path.join(root, host);
 }
 
+function configFile(root: string, host: string): string {
+  return path.join(root, `${host}.toml`);
+}
+
 function writeConfiguration(options: ClusterOptions, host: string, address: string, store: Volume): string {
   const { root, capacity, silentLlmSeconds = SILENT_LLM_SECONDS, backend = 'bubblewrap' } = options;
   mkdirSync(stateFolder(root, host), { recursive: true });
-  const file = path.join(root, `${host}.toml`);
+  const file = configFile(root, host);
   const values = {
     ...options.settings,
     temporal: { address },
@@ -193,27 +227,18 @@ function writeConfiguration(options: ClusterOptions, host: string, address: stri
   return file;
 }
 
+/** How a file of this project is run by Node. */
+export function nodeCommand(file: string): string[] {
+  return [process.execPath, '--import', import.meta.resolve('tsx'), path.join(PROJECT_ROOT, file)];
+}
+
 async function startNode(
   processes: Processes,
   name: string,
-  file: string,
-  args: readonly string[],
-  configFile: string,
-  metricsPort: string | undefined,
+  [command, ...args]: readonly string[],
+  env: Readonly<Record<string, string>>,
 ): Promise<Child> {
-  const child = processes.start({
-    name,
-    command: process.execPath,
-    args: ['--import', import.meta.resolve('tsx'), path.join(PROJECT_ROOT, file), ...args],
-    env: {
-      ROLLOUTS_CONFIG: configFile,
-      ...(metricsPort && {
-        ROLLOUTS_METRICS_WORKER_PORT: metricsPort,
-        ROLLOUTS_METRICS_HOST_PORT: metricsPort,
-      }),
-    },
-    ipc: true,
-  });
+  const child = processes.start({ name, command: command as string, args, env, ipc: true });
   await child.ready();
   return child;
 }

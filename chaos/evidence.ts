@@ -47,8 +47,10 @@ export async function evidenceOf(
   const { workflowRunId = '', attempt = 0 } = result ?? {};
   const lines = terminal?.trajectory ? await readTrajectory(terminal.trajectory) : [];
   const found = cluster.stateFolders.flatMap((folder) => ledgersIn(folder, rolloutId));
-  // An init that was lost leaves an empty one on its host.
-  const ledgers = new Map(found.filter(([, { length }]) => length > 0));
+  // An init that was lost leaves an empty one on its host; an attempt that left its host goes on with a copy.
+  const ledgers = new Map(
+    found.filter(([, { length }]) => length > 0).sort(([, a], [, b]) => a.length - b.length),
+  );
   const begun = Date.parse(ledgers.get(attempt)?.[0]?.at ?? '');
   return {
     flight,

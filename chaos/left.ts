@@ -3,14 +3,13 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { SandboxClient } from '../activities/sandbox/client.ts';
 import { sandboxHostAddress } from '../workers/sandbox-host/address.ts';
 import { findLeaks } from '../workers/sandbox-host/leaks.ts';
-import type { Cluster } from './cluster.ts';
 
 /** Milliseconds in which a host's audit has to find what nobody released. */
 const AUDIT_MS = 20_000;
 
-/** Sandboxes that hosts still hold when every rollout has ended, and what they left behind. */
-export async function leftOnHosts(cluster: Cluster): Promise<string[]> {
-  const problems = cluster.stateFolders.map(async (folder) => {
+/** Sandboxes that hosts which are up still hold when every rollout has ended, and what they left behind. */
+export async function leftOnHosts(stateFolders: readonly string[]): Promise<string[]> {
+  const problems = stateFolders.map(async (folder) => {
     const client = new SandboxClient(sandboxHostAddress(folder));
     try {
       const giveUpAt = Date.now() + AUDIT_MS;

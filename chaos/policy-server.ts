@@ -54,15 +54,16 @@ export class PolicyServer {
   }
 
   /** `replier`: says what comes after a prompt; the policy of this suite's tasks if not given. */
-  static async start(replier: Replier = replyTo): Promise<PolicyServer> {
+  static async start(replier: Replier = replyTo, address = '127.0.0.1'): Promise<PolicyServer> {
     const policy = new PolicyServer(replier);
-    policy.server.listen(0, '127.0.0.1');
+    policy.server.listen(0, address);
     await once(policy.server, 'listening');
     return policy;
   }
 
   get url(): string {
-    return `http://127.0.0.1:${(this.server.address() as AddressInfo).port}`;
+    const { address, port } = this.server.address() as AddressInfo;
+    return `http://${address}:${port}`;
   }
 
   async close(): Promise<void> {

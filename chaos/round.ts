@@ -138,7 +138,7 @@ async function weather(
   await patiently(cluster, fleet, size.patienceMs, Promise.all([flying, blowing, ...cancelling]));
   say(`${tasks.length} rollouts ended in the storm`);
 
-  const problems = await leftOnHosts(cluster);
+  const problems = await leftOnHosts(cluster.stateFolders);
   const evidence: Evidence[] = [];
   const hostDeaths = storm.faults.filter(({ kind }) => kind === 'killHost');
   for (const [index, flight] of fleet.flights.entries()) {
@@ -153,7 +153,12 @@ async function weather(
 }
 
 /** @throws Error that says where the open rollouts are, when the time is over or a process stays away */
-async function patiently(cluster: Cluster, fleet: Fleet, ms: number, work: Promise<unknown>): Promise<void> {
+export async function patiently(
+  cluster: Cluster,
+  fleet: Fleet,
+  ms: number,
+  work: Promise<unknown>,
+): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<string>((resolve) => {
     timer = setTimeout(() => resolve(`not over after ${ms / 1000} s`), ms);

@@ -6,6 +6,7 @@ import { devServerArguments, waitForServer, withParentDeath } from '../temporal-
 import { prepareNamespace } from '../temporal-config/namespace.ts';
 import { registerSearchAttributes } from '../temporal-config/search-attributes.ts';
 import { type Child, type ChildOptions, type Processes, tailOf } from '../workers/stack/processes.ts';
+import type { Place } from './network.ts';
 
 /** A PostgreSQL that has the schema, and the programs of a production server. */
 export const ProductionServer = z.strictObject({
@@ -23,16 +24,26 @@ export function readProduction(file: string | undefined): ProductionServer | und
 
 const NAMESPACE = 'default';
 
+/** Ports of a server, and the machine that it runs on: this one's loopback if absent. */
+interface Where {
+  readonly port: number;
+  readonly uiPort: number;
+  readonly place?: Place | undefined;
+}
+
 /** Starts the cluster's server: the development server on a file, or the production server. @returns when it answers */
 export async function startTemporal(
   processes: Processes,
   root: string,
-  ports: { port: number; uiPort: number },
+  where: Where,
   production: ProductionServer | undefined,
 ): Promise<Child> {
-  const child = processes.start(production ? onPostgres(production, ports.port) : onFile(root, ports));
+  const child = processes.start(production ? onPostgres(production, where.port) : onFile(root, where));
   const connection = await Promise.race([
-    waitForServer(`127.0.0.1:${ports.port}`, production ? 'temporal-system' : NAMESPACE),
+    waitForServer(
+      `${where.place?.address ?? '127.0.0.1'}:${where.port}`,
+      production ? 'temporal-system' : NAMESPACE,
+    ),
     child.ended.then((how) => Promise.reject(new Error(`${how}:\n${tailOf(child.logFile)}`))),
   ]);
   if (production) await prepareNamespace(connection, NAMESPACE, 3);
@@ -41,10 +52,13 @@ export async function startTemporal(
   return child;
 }
 
-function onFile(root: string, ports: { port: number; uiPort: number }): ChildOptions {
+function onFile(root: string, { place, ...ports }: Where): ChildOptions {
   const server = { ...ports, databaseFile: path.join(root, 'temporal.db'), namespace: NAMESPACE };
-  const [command, args] = withParentDeath(loadTools().temporal, devServerArguments(server));
-  return { name: 'temporal', command, args };
+  // All addresses: its parts speak to each other over the loopback.
+  const address = place && { address: '0.0.0.0' };
+  const argv = withParentDeath(loadTools().temporal, devServerArguments({ ...server, ...address }));
+  const [command, ...args] = [...(place?.inside ?? []), ...argv.flat()];
+  return { name: 'temporal', command: command as string, args };
 }
 
 function onPostgres({ programs, sqlPort, sqlPassword }: ProductionServer, port: number): ChildOptions {

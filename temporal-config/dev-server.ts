@@ -10,20 +10,23 @@ export interface DevServerOptions {
   /** SQLite file; it outlives the server. */
   readonly databaseFile: string;
   readonly namespace: string;
+  /** Where it listens; the loopback address if absent. */
+  readonly address?: string;
   /** Where the pages of its UI have encrypted payloads opened. */
   readonly codecUrl?: string;
 }
 
 const TYPE_NAME: Record<string, string> = { KEYWORD: 'Keyword', INT: 'Int', DOUBLE: 'Double' };
 
-/** Arguments of the Temporal CLI for a development server on the loopback address. */
+/** Arguments of the Temporal CLI for a development server. */
 export function devServerArguments(options: DevServerOptions): string[] {
+  const { address = '127.0.0.1' } = options;
   const attributes = Object.values(SEARCH_ATTRIBUTES).flatMap(({ name, type }) => [
     '--search-attribute',
     `${name}=${TYPE_NAME[type]}`,
   ]);
   return [
-    ...['server', 'start-dev', '--ip', '127.0.0.1', '--ui-ip', '127.0.0.1'],
+    ...['server', 'start-dev', '--ip', address, '--ui-ip', address],
     ...['--port', String(options.port), '--ui-port', String(options.uiPort)],
     ...['--db-filename', options.databaseFile, '--namespace', options.namespace],
     ...['--log-level', 'warn', '--log-format', 'json'],

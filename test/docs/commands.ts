@@ -154,6 +154,13 @@ export const COMMANDS: Readonly<Record<string, RunBy>> = {
     prints: 'WorkflowExecutionCompleted',
   },
   'rollouts host drain --within 1800': { step: 62 },
+  'temporal worker deployment set-ramping-version --deployment-name rollouts --build-id 2026-12-01 --percentage 10':
+    { file: 'chaos/hosts.ts', has: 'set-ramping-version' },
+  'temporal worker deployment set-current-version --deployment-name rollouts --build-id 2026-12-01': {
+    file: 'chaos/hosts.ts',
+    has: 'set-current-version',
+  },
+  'temporal worker deployment describe --name rollouts': { file: 'chaos/hosts.ts', has: "'describe'" },
   'export ROLLOUTS_TEMPORAL_ENCRYPTION_KEYS=/etc/rollouts/keys.json': {
     file: 'test/temporal-config/encryption.test.ts',
     has: 'encryptionKeys',
