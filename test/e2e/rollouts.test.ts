@@ -14,13 +14,14 @@ import { decode } from '../../chaos/tokens.ts';
 import { RolloutClient } from '../../client/rollout-client.ts';
 import type { TopState } from '../../client/top/state.ts';
 import { loadConfig } from '../../config/load.ts';
-import { PROJECT_ROOT } from '../../config/tools.ts';
+import { loadTools, PROJECT_ROOT } from '../../config/tools.ts';
 import type { RolloutRequestInput } from '../../contracts/request.ts';
 import { Trajectory } from '../../contracts/trajectory.ts';
 import { makeApp } from '../../gateway/app.ts';
 import { METRICS, type MetricName } from '../../workers/metrics/table.ts';
 import { embedded } from '../llm/embedded.ts';
 import { hasBrowser, startBrowser } from '../support/browser.ts';
+import { scaleGguf } from '../support/gguf.ts';
 import { scrape } from '../support/scrape.ts';
 import { TestStack } from '../support/stack.ts';
 import { until } from '../support/until.ts';
@@ -384,8 +385,14 @@ test('an agent solves a task of each kind with its tools, and finds nothing of i
   }
 });
 
+/** Of the logits: what it samples is nearly random, and does not end by itself. */
+const OTHER_SCALE = 0.25;
+const SHORT = '[rollout.sampling]\nmaxTokensPerTurn = 12\n';
+
 test('a second server with other weights takes over; the one before it leaves the pool', async (t) => {
-  const { server, close } = await embedded({ contextTokens: 4096, parallel: 1 });
+  const model = path.join(stack.folder, 'other.gguf');
+  await scaleGguf(loadTools().model, model, OTHER_SCALE);
+  const { server, close } = await embedded({ contextTokens: 4096, parallel: 1, model });
   t.after(close);
   const pool = async (...args: string[]) => {
     const { stdout, stderr, code } = await stack.run('pool', ...args, '--json');
@@ -404,11 +411,25 @@ test('a second server with other weights takes over; the one before it leaves th
   assert.match(refused.stderr, /tokenizer folder: ENOENT/);
   const swapped = await pool('swap', `llama.cpp=${server.url}/`, '--mode', 'blueGreen', '--version', '1');
   assert.equal(swapped.code, 0, swapped.stderr);
-  const one = await stack.run('run', '--tasks', TASKS, '--handler', 'math', '--limit', '1', '--out', out);
+  const config = path.join(stack.folder, 'short.toml');
+  await writeFile(config, SHORT);
+  const task = ['--tasks', TASKS, '--handler', 'math', '--limit', '1'];
+  const one = await stack.run('run', ...task, '--out', out, '--config', config);
   assert.equal(one.code, 0, one.stderr);
   const { turns, policy_versions: versions } = Trajectory.parse(JSON.parse(readFileSync(out, 'utf8')));
   assert.deepEqual([...new Set(turns.map((turn) => turn.server))], [server.url]);
-  assert.deepEqual([...new Set(versions)].sort(), [-1, 1]);
+  assert.deepEqual([...new Set(versions.filter((version) => version !== -1))], [1]);
+  // Which weights have sampled shows in the log-probabilities: the new ones give them again, the old ones others.
+  const scoredBy = async (url: string | undefined) => {
+    const flags = ['--server', `llama.cpp=${url}`, '--tokens', '6', '--json'];
+    const { stdout, stderr } = await stack.run('verify', out, ...flags);
+    assert.notEqual(stdout, '', stderr);
+    const { problems, rescored } = JSON.parse(stdout);
+    assert.deepEqual(problems, []);
+    return rescored.mean as number;
+  };
+  const [itself, others] = [await scoredBy(server.url), await scoredBy(before[0])];
+  assert.ok(itself <= MEAN && others > 3 * MEAN, `${itself} by the new weights, ${others} by the old ones`);
   // Its server goes with this test.
   const back = await pool('swap', `llama.cpp=${before[0]}`, '--mode', 'blueGreen', '--version', '2');
   assert.deepEqual([back.code, back.state.state.members.length], [0, 1]);
