@@ -232,6 +232,11 @@ export const ShellResult = z.object({
   /** The shell had ended or would not answer, and a new one stands in its place (working directory kept). */
   restarted: z.boolean(),
   limit: LimitHit.nullable(),
+  /**
+   * A program read from the terminal, where nobody types: its input was `ended`, or, when that did not help, it
+   * was `stopped`.
+   */
+  input: z.enum(['ended', 'stopped']).nullable(),
   /** stdout and stderr as the terminal showed them, line ends as \n. */
   output: BoundedText,
   cwd: z.string(),

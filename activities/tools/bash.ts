@@ -37,11 +37,18 @@ function describeFile({ output: { file, totalBytes } }: ShellResult): string | u
     : `[the first ${file.bytes} of ${totalBytes} bytes are in ${file.path}]`;
 }
 
+/** What became of a program that wanted to be typed to. */
+const INPUT = {
+  ended: '[a program asked for input from the terminal: there is none, and it was told so]',
+  stopped: '[interrupted: a program waited for input from the terminal, and there is none]',
+};
+
 /** What the model is shown: the output, then a line for each thing that is not as usual. */
 function describe(result: ShellResult, timeoutMs: number): string {
   const notes = [
     describeFile(result),
     result.timedOut && `[interrupted after ${timeoutMs / 1000} s]`,
+    result.input && INPUT[result.input],
     result.limit && `[${result.limit} limit reached]`,
     result.exitCode !== 0 && result.exitCode !== null && `[exit status ${result.exitCode}]`,
     result.restarted && `[the shell was restarted in ${result.cwd}; its variables are gone]`,

@@ -209,7 +209,7 @@ def view(real, request):
         return ['Two levels of the folder, without hidden entries:'] + listing(real)
     reading = readings(read(real))[0]
     lines = reading.lines()
-    first, last = request.get('view_range') or (1, -1)
+    first, last = request.get('view_range', (1, -1))
     if not lines:
         return ['[the file is empty]']
     if not 1 <= first <= len(lines) or not (last == -1 or last >= first):
@@ -322,7 +322,29 @@ def needed(request, name):
 COMMANDS = {'view': view, 'create': create, 'str_replace': str_replace, 'insert': insert, 'undo': undo}
 
 
+TEXTS = ('command', 'path', 'file_text', 'old_str', 'new_str', 'insert_text')
+
+
+def is_number(value):
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def check(request):
+    """What a schema says, for callers that have not asked it."""
+    for name in TEXTS:
+        if not isinstance(request.get(name, ''), str):
+            raise Refusal('%s must be a text' % name)
+    if request.get('command') not in COMMANDS or 'path' not in request:
+        raise Refusal('command must be one of %s, and needs a path' % ', '.join(COMMANDS))
+    line, lines = request.get('insert_line', 0), request.get('view_range', [1, -1])
+    if not is_number(line) or line < 0:
+        raise Refusal('insert_line must be a number from 0 on')
+    if not isinstance(lines, list) or len(lines) != 2 or not all(map(is_number, lines)):
+        raise Refusal('view_range must be two numbers, the first and the last line')
+
+
 def run(request):
+    check(request)
     for name, value in request.items():
         if isinstance(value, str) and re.search('[\ud800-\udfff]', value):
             raise Refusal('%s holds half of a surrogate pair, which is no character' % name)
@@ -331,13 +353,14 @@ def run(request):
 
 
 def answer(request):
+    path = request.get('path')
     try:
         return {'ok': True, 'text': '\n'.join(run(request))}
     except Refusal as refusal:
-        return {'ok': False, 'text': '%s: %s.' % (request['path'], refusal)}
+        return {'ok': False, 'text': '%s: %s.' % (path, refusal)}
     except (OSError, MemoryError) as error:
         problem = getattr(error, 'strerror', None) or 'not enough memory'
-        return {'ok': False, 'text': '%s: %s. Nothing was changed.' % (request['path'], problem)}
+        return {'ok': False, 'text': '%s: %s. Nothing was changed.' % (path, problem)}
 
 
 def main():

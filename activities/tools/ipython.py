@@ -30,6 +30,8 @@ PR_SET_CHILD_SUBREAPER = 36
 MARK = 'ROLLOUT_KERNEL'
 # The longest path of a Unix socket is 107 bytes; the kernel's files have names of up to 20.
 LONGEST_FOLDER = 80
+# Halves of surrogate pairs, which are no characters: no message may hold them.
+HALVES = re.compile('[\ud800-\udfff]')
 COLOURS = re.compile(r'\x1b\[[0-9;?]*[ -/]*[@-~]')
 # The first of these that a display has is shown.
 SHOWN_TYPES = ('text/plain', 'text/markdown', 'text/latex', 'application/json', 'text/html')
@@ -69,8 +71,22 @@ class Output:
 
 # Runs in the kernel: what is printed is written to a short file, too, at once. What a kernel sends goes through
 # threads of its own and dies with it. The file begins with the number of characters that it leaves out.
+# And what no message may hold is sent in the escapes of JSON.
 ECHO = '''
-import os, sys
+import json, os, sys
+from IPython import get_ipython
+from jupyter_client.jsonutil import json_default
+
+session = get_ipython().kernel.session
+session_pack = session.pack
+
+def pack(content):
+    try:
+        return session_pack(content)
+    except UnicodeEncodeError:
+        return json.dumps(content, default=json_default, allow_nan=False).encode()
+
+session.pack = pack
 
 class Echo:
     def __init__(self, path):
@@ -154,7 +170,7 @@ class Kernel:
             return how, log.read().decode('utf-8', 'replace').strip()
 
     def execute(self, request, output):
-        """Runs code to its end: `ok`, `error`, or at its timeout `interrupted`, `stuck`; or `died`."""
+        """Runs code to its end: `ok`, `error`, `left`, or at its timeout `interrupted`, `stuck`; or `died`."""
         if self.flooded:
             self.received = {name: max(n, self.printed(name)[0]) for name, n in self.received.items()}
         asked = self.client.execute(request['code'], allow_stdin=False)
@@ -167,6 +183,8 @@ class Kernel:
                 if interrupts * INTERRUPT_EVERY >= INTERRUPT_SECONDS:
                     return 'stuck'
                 self.manager.interrupt_kernel()
+                # Another thread may have got the signal, and the one that waits (await) must wake up to act on it.
+                self.client.kernel_info()
                 interrupts += 1
             try:
                 message = self.client.get_iopub_msg(timeout=POLL_SECONDS)
@@ -194,6 +212,8 @@ class Kernel:
         for page in reply.get('payload', []):
             if page.get('source') == 'page':
                 shows.data(page['data'])
+            if page.get('source') == 'ask_exit' and not page.get('keepkernel'):
+                return 'left'
         return 'interrupted' if interrupts else reply.get('status', 'error')
 
     def show_unsent(self, output):
@@ -334,6 +354,9 @@ def answer(request):
     global kernel
     if MISSING:
         return {'missing': '%s has no module %s' % (sys.executable, MISSING)}
+    if HALVES.search(request['code']):
+        text = 'the code holds half of a surrogate pair, which is no character: it was not run'
+        return {'status': 'ok', 'exitCode': 1, 'text': text}
     output, notes, restarted = Output(), [], False
     for process in psutil.Process().children():
         reaped(process)
@@ -357,14 +380,16 @@ def answer(request):
         notes.append('[interrupted after %g s]' % request['seconds'])
     if end_of_cell == 'died':
         notes.append('[the kernel died (%s)]' % kernel.last_words()[0])
-    if end_of_cell in ('stuck', 'died'):
+    if end_of_cell == 'left':
+        notes.append('[the code has ended the kernel]')
+    if end_of_cell in ('stuck', 'died', 'left'):
         restarted = True
         notes.append('[the next call has a new kernel, without the variables]')
         end()
     status = 'timeout' if end_of_cell in ('interrupted', 'stuck') else 'restarted' if restarted else 'ok'
-    shown = output.text()
+    shown = HALVES.sub('\ufffd', output.text())
     text = '\n'.join(part for part in [shown[:-1] if shown.endswith('\n') else shown] + notes if part)
-    return {'status': status, 'exitCode': {'ok': 0, 'error': 1}.get(end_of_cell), 'text': text}
+    return {'status': status, 'exitCode': {'ok': 0, 'left': 0, 'error': 1}.get(end_of_cell), 'text': text}
 
 
 def end():

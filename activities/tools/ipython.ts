@@ -16,6 +16,8 @@ const DRIVER: Driver = {
   program: readFileSync(new URL('./ipython.py', import.meta.url), 'utf8'),
 };
 
+const NEW_KERNEL = '[this is a new kernel, without the variables of the one before]';
+
 const Answer = z.union([
   z.object({
     status: z.enum(['ok', 'timeout', 'restarted']),
@@ -63,8 +65,14 @@ export const ipython: Tool = {
     if ('missing' in said) {
       throw new RolloutError('HandlerFailed', `ipython: in the sandbox, ${said.missing}`);
     }
-    if (!result.restarted || said.status !== 'ok') return said;
-    const note = '[this is a new kernel, without the variables of the one before]';
-    return { ...said, status: 'restarted', text: said.text === '' ? note : `${said.text}\n${note}` };
+    const notes = [
+      result.limit && `[${result.limit} limit reached]`,
+      result.restarted && said.status === 'ok' && NEW_KERNEL,
+    ].filter((note) => typeof note === 'string');
+    return {
+      ...said,
+      status: notes.includes(NEW_KERNEL) ? 'restarted' : said.status,
+      text: [said.text, ...notes].filter((part) => part !== '').join('\n'),
+    };
   },
 };

@@ -42,6 +42,14 @@ test('a persistent bash', async (t) => {
     const result = await expect('mkdir -p "a \'b"; cd "a \'b"; exit 7', '', 7, true);
     assert.equal(result.cwd, "/workspace/a 'b");
     await expect('pwd; cd /workspace', "/workspace/a 'b\n");
+    const gone = await expect('mkdir gone; cd gone; rmdir ../gone; exit 2', '', 2, true);
+    assert.equal(gone.cwd, '/workspace', 'or the nearest that is there');
+    await expect('pwd', '/workspace\n');
+    const deep = 'mkdir deep; cd deep; for i in $(seq 60); do mkdir $name; cd $name; done';
+    await expect(`name=$(printf %0200d 0); ${deep}; echo \${#PWD}`, '12075\n');
+    const back = await expect('exit 3', '', 3, true);
+    assert.equal(back.cwd, '/workspace', 'no path leads there at once');
+    await expect('rm -r deep; cd /tmp; cd /workspace', '');
   });
 
   await t.test('takes any text as it is', async () => {
@@ -91,8 +99,55 @@ test('a persistent bash', async (t) => {
     await expect('echo quiet again', 'quiet again\n');
   });
 
-  await t.test('traces show only what was asked for', async () => {
-    await expect('set -x; echo traced; set +x', '++ echo traced\ntraced\n++ set +x\n');
+  await t.test(
+    'traces and traps see what was asked for, over many commands, and nothing of the shell itself',
+    async () => {
+      await expect('set -x; echo traced; set +x', '++ echo traced\ntraced\n++ set +x\n');
+      await expect('set -x', '');
+      await expect('(exit 3)', '++ exit 3\n', 3);
+      await expect('echo $?', '++ echo 3\n3\n');
+      await expect('set +x', '++ set +x\n');
+      await expect('set -v', '');
+      await expect('echo a\necho b', 'echo a\na\necho b\nb\n');
+      await expect('set +v', 'set +v\n');
+      await expect('trap "echo err \\$LINENO" ERR', '');
+      await expect('true\nfalse', 'err 2\n', 1);
+      await expect('echo $?; (exit 4)', '1\nerr 1\n', 4);
+      await expect('trap - ERR; false', '', 1);
+      await expect("trap 'echo \"it'\\''s\n$BASH_COMMAND\"' DEBUG", '');
+      await expect('echo x', "it's\necho x\nx\n");
+      await expect('(exit 5)', '', 5);
+      await expect('trap - DEBUG', "it's\ntrap - DEBUG\n");
+      await expect('echo y; trap -p ERR DEBUG', 'y\n');
+      await expect("trap 'echo returned' RETURN; trap - RETURN", '');
+    },
+  );
+
+  await t.test('says so when its own means were taken from it, and goes on', async () => {
+    for (const command of ['builtin() { :; }', 'ulimit -n 3', 'exec bash']) {
+      const { restarted, timedOut } = await box.bash(command);
+      assert.deepEqual([restarted, timedOut], [true, false], command);
+      await expect('echo usable', 'usable\n');
+    }
+    await expect('kill -STOP $$; echo on', 'on\n');
+  });
+
+  await t.test('programs that ask the terminal are told that nobody types there', async () => {
+    const ask = async (command: string) => {
+      const { output, exitCode, input, timedOut, restarted } = await box.bash(command);
+      assert.deepEqual([timedOut, restarted], [false, false], command);
+      return { text: output.text, exitCode, input };
+    };
+    const asked = await ask('read -p "name? " x </dev/tty; echo "[$x] $?"');
+    assert.deepEqual(asked, { text: 'name? [] 1\n', exitCode: 0, input: 'ended' });
+    const password = await ask('python3 -c "import getpass; getpass.getpass()"');
+    assert.deepEqual([/EOFError/.test(password.text), password.exitCode, password.input], [true, 1, 'ended']);
+    const poll = 'import select; p = select.poll(); p.register(2, select.POLLIN); print(len(p.poll()))';
+    assert.equal((await ask(`python3 -c '${poll}'; head -1 /dev/tty`)).input, 'ended');
+    const keys = 'import sys, tty; tty.setraw(2); f = open(2, "rb", 0)\nwhile True: f.read(1)';
+    assert.equal((await ask(`python3 -c '${keys}'`)).input, 'stopped');
+    await expect('stty sane -echo -onlcr </dev/tty; echo usable', 'usable\n');
+    assert.equal((await ask('sleep 0.3; echo no question')).input, null);
   });
 
   await t.test('says nothing of jobs that end elsewhere than they were begun', async () => {
@@ -123,7 +178,6 @@ test('a persistent bash', async (t) => {
   await t.test('on a timeout keeps what was printed and stays usable', async () => {
     const cases: [command: string, output: string, restarted: boolean][] = [
       ['echo part; sleep 100; echo never', 'part\n', false],
-      ['echo part; cat /dev/tty', 'part\n', false],
       ['echo part; while :; do sleep 0.01; done', 'part\n', false],
       ['echo part; python3 -c "import time; time.sleep(100)" 2>/dev/null', 'part\n', false],
       ['echo part; mkfifo pipe; cat pipe', 'part\n', false],
@@ -149,7 +203,7 @@ test('a persistent bash', async (t) => {
   await t.test('an earlier background job outlives the timeout of a later command', async () => {
     await box.bash('sleep 200 & job=$!');
     await new Promise((resolve) => setTimeout(resolve, 50)); // start times are counted in hundredths
-    await box.bash('sleep 100 & cat /dev/tty', 400);
+    await box.bash('sleep 100 & sleep 99', 400);
     await expect('kill -0 $job && echo alive', 'alive\n');
     await box.bash('kill $job; wait $job');
   });

@@ -22,6 +22,7 @@ test('only the newest holder of a sandbox can do anything in it', async (t) => {
   );
   assert.deepEqual(await watch, { event: 'superseded' });
   assert.deepEqual(await client.watch(sandboxId, { fence }), { event: 'superseded' });
+  await assert.rejects(client.watch(sandboxId, { fence: info.fence + 1 }), failure('FenceRefused'));
   const refused = failure('FenceRefused', new RegExp(`fence ${fence} `));
   const base64 = Buffer.from('x').toString('base64');
   await assert.rejects(box.bash('true'), refused);

@@ -206,6 +206,25 @@ test('the editor', async (t) => {
     assert.match(await refused('view', 'huge'), /has 943718400 bytes/);
   });
 
+  await t.test(
+    'arguments of other kinds than the schema says are refused, by the program itself',
+    async () => {
+      for (const [command, path, args] of [
+        ['view', 5, {}],
+        ['view', undefined, {}],
+        ['bogus', 'x', {}],
+        [null, 'x', {}],
+        ['create', 'x', { file_text: { a: 1 } }],
+        ['view', '.', { view_range: ['1', '2'] }],
+        ['view', '.', { view_range: null }],
+        ['insert', 'x', { insert_line: true, insert_text: 'x' }],
+        ['str_replace', 'x', { old_str: 1, new_str: [] }],
+      ] as [string, string, object][]) {
+        assert.match(await refused(command, path, args), /must be |needs a path/);
+      }
+    },
+  );
+
   await t.test('undo goes back edit by edit, and never over a change of another', async () => {
     const steps = ['first\n', 'second\n', 'third\n'];
     await done('create', 'history', { file_text: steps[0] });

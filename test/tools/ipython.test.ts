@@ -27,6 +27,12 @@ test('the kernel', async (t) => {
     await expect('x = 41', '');
     await expect('import sys\nprint("out")\nprint("err", file=sys.stderr)\nx + 1', 'out\nerr\n42');
     await expect('"é€😀\\tx"', "'é€😀\\tx'");
+    await expect('print("half \\ud83d"); print("on")', 'half \ufffd\non');
+    await expect(
+      'x = "\ud83d"',
+      'the code holds half of a surrogate pair, which is no character: it was not run',
+      1,
+    );
     await expect('print("no end", end="")', 'no end');
     await expect('print("no end", end=""); 7', 'no end\n7');
     await expect('import os; os.system("echo from a program"); None', 'from a program');
@@ -99,6 +105,7 @@ test('the kernel', async (t) => {
       'print("part", flush=True)\nimport subprocess; subprocess.run(["sleep", "100"])',
       'print("part", flush=True)\nl = []\nwhile True: l.append(1)',
       'print("part")\n!sleep 100',
+      'print("part", flush=True)\nimport asyncio; await asyncio.sleep(100)',
     ]) {
       const outcome = await run(code, 700);
       assert.deepEqual([outcome.status, outcome.exitCode], ['timeout', null], outcome.text);
@@ -144,7 +151,12 @@ test('the kernel', async (t) => {
     assert.match(later.text, /^last\n\[the kernel died/);
     await expect('import os; 1', '1');
     assert.match((await run('os._exit(3)')).text, /^\[the kernel died \(exit status 3\)\]/);
-    await run('exit()');
+    assert.deepEqual(await run('exit()'), {
+      status: 'restarted',
+      exitCode: 0,
+      text: '[the code has ended the kernel]\n[the next call has a new kernel, without the variables]',
+    });
+    await expect('import os, threading; threading.Timer(0.1, os._exit, [0]).start()', '');
     await until(async () => (await running('ipykernel_launcher.py -f')) === '0', 'the kernel has ended');
     const next = await run('2');
     assert.equal(next.status, 'restarted');
@@ -218,7 +230,7 @@ test('memory has its limit, and a session goes on after it', async (t) => {
     limits: SandboxLimits.parse({ memoryBytes: 512 * 1024 ** 2 }),
   });
   const { text } = await bench.call(ipython, { code: 'l = []\nwhile True: l.append(bytearray(10**7))' });
-  assert.match(text, /MemoryError|the kernel died/);
+  assert.match(text, /MemoryError|the kernel died .*\n.*\n\[memory limit reached\]$/);
   assert.equal((await bench.call(ipython, { code: 'l = None; 1' })).exitCode, 0);
 });
 

@@ -14,6 +14,8 @@ export interface ProcessInfo {
   /** Foreground process group of its terminal; -1 without one. */
   readonly foreground: number;
   readonly zombie: boolean;
+  /** By a signal; it does nothing until it is told to go on. */
+  readonly stopped: boolean;
   /** N of its controlling terminal /dev/pts/N; null if it has none or another. */
   readonly terminal: number | null;
   readonly threads: number;
@@ -45,6 +47,7 @@ export function processInfo(pid: number, proc = '/proc'): ProcessInfo | null {
   return {
     pid,
     zombie: fields[0] === 'Z' || fields[0] === 'X',
+    stopped: fields[0] === 'T',
     parent: Number(fields[1]),
     session: Number(fields[3]),
     foreground: Number(fields[5]),

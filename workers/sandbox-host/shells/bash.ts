@@ -15,14 +15,17 @@ import { type IPty, spawn } from 'node-pty';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
 import type { Backend, Handle } from '../backends/backend.ts';
 import { nowTicks, type ProcessInfo, processInfo, signal, ticks } from '../processes.ts';
+import { terminalWaitedFor } from './input.ts';
 import { type Marker, MarkerReader } from './markers.ts';
-import { rcFile, typedLine } from './rc.ts';
+import { rcFile, restoring, typedLine } from './rc.ts';
 
 /** Wide enough that no program folds its lines. */
 const COLUMNS = 4096;
 const ROWS = 50;
 /** Milliseconds for reading what is left when bash has ended. */
 const LAST_OUTPUT_MS = 3000;
+/** What the terminal takes for the end of what is typed (VEOF). */
+const END_OF_INPUT = '\x04';
 /** Written anew for each command: bash reads it whole before it runs the first line. */
 const COMMAND_FILE = 'command';
 
@@ -62,6 +65,7 @@ export class Bash {
   private readonly options: BashOptions;
   private readonly pty: IPty;
   private readonly reader: MarkerReader;
+  private readonly secret = randomBytes(12).toString('hex');
   private readonly own = new Set<number>();
   /** The line typed last, as an echo would show it. */
   typed = '';
@@ -79,18 +83,17 @@ export class Bash {
   private commandBytes = 0;
   private startedAt = 0;
   private running: Running | null = null;
-  private cwd: string;
+  /** What bash said when it was last ready for a command. */
+  private ready: Marker | null = null;
   private exitMarker: Marker | null = null;
   private isEnded = false;
   private readonly gone: Promise<void>;
 
   private constructor(options: BashOptions) {
     this.options = options;
-    this.cwd = options.cwd;
-    const secret = randomBytes(12).toString('hex');
-    this.reader = new MarkerReader(secret, options.onOutput, (marker) => this.onMarker(marker));
+    this.reader = new MarkerReader(this.secret, options.onOutput, (marker) => this.onMarker(marker));
     const rc = path.join(options.controlDir, 'rc');
-    writeFileSync(rc, rcFile(secret, options.cwd));
+    writeFileSync(rc, rcFile(this.secret, options.cwd, options.handle.workspace));
     const inside = `${options.handle.control}/${options.folder}`;
     const { file, args, env } = options.backend.enter(options.handle, {
       argv: ['/bin/bash', '--noediting', '--noprofile', '--rcfile', `${inside}/rc`, '-i'],
@@ -156,6 +159,11 @@ export class Bash {
     return [...this.own, this.pty.pid];
   }
 
+  /** The working directory, when no command ran last. */
+  get cwd(): string {
+    return (this.exitMarker ?? this.ready)?.cwd ?? this.options.cwd;
+  }
+
   /** True while a command runs. */
   get busy(): boolean {
     return this.running !== null;
@@ -170,12 +178,14 @@ export class Bash {
     if (this.running || this.isEnded) throw new RolloutError('Internal', 'this shell is not free');
     const call = ++this.calls;
     // A file holds any command whole; a terminal cuts typed lines at 4,096 bytes and acts on control characters.
-    this.writeCommand(Buffer.from(command.endsWith('\n') ? command : `${command}\n`));
+    const before = this.ready ? restoring(this.ready) : '';
+    this.writeCommand(Buffer.from(`${before}${command}${command.endsWith('\n') ? '' : '\n'}`));
     const completion = new Promise<Completion>((resolve) => {
       this.running = { call, begun: false, interrupt: false, resolve };
     });
     this.startedAt = performance.now();
-    this.typed = typedLine(call, `${this.options.handle.control}/${this.options.folder}/${COMMAND_FILE}`);
+    const file = `${this.options.handle.control}/${this.options.folder}/${COMMAND_FILE}`;
+    this.typed = typedLine(this.secret, call, this.ready?.status ?? 0, file);
     this.type(this.typed);
     return completion;
   }
@@ -199,6 +209,28 @@ export class Bash {
     }
     const foreground = processInfo(this.pty.pid)?.foreground ?? -1;
     if (foreground > 0) signal(-foreground, 'SIGINT');
+  }
+
+  /** Who waits for something to be typed: bash for the next command, or something that this one runs. */
+  waitsForInput(): 'bash' | 'program' | null {
+    for (const { pid, session } of this.options.backend.processes(this.options.handle)) {
+      const terminal = session === this.pty.pid ? terminalWaitedFor(pid) : null;
+      if (terminal === null) continue;
+      if (!this.own.has(pid) || terminal === '/dev/tty') return 'program';
+      // What it has told may wait to be read, and what was typed for it, too.
+      return this.reading && this.running?.begun ? 'bash' : null;
+    }
+    return null;
+  }
+
+  /** One that has stopped itself, or was stopped, goes on: nobody else would tell it to. */
+  resume(): void {
+    for (const pid of this.own) if (processInfo(pid)?.stopped) signal(pid, 'SIGCONT');
+  }
+
+  /** Types the end of input, for a program that waits for some. */
+  endInput(): void {
+    this.type(END_OF_INPUT);
   }
 
   /** Signals all processes that the last command has started. */
@@ -302,7 +334,7 @@ export class Bash {
       if (this.running.interrupt) this.interrupt();
       return;
     }
-    this.cwd = marker.cwd;
+    this.ready = marker;
     this.finish({ status: marker.status, cwd: marker.cwd, shellEnded: false });
   }
 
@@ -311,7 +343,7 @@ export class Bash {
     this.letGo();
     closeSync(this.commandFd);
     this.reader.flush();
-    this.finish({ status, cwd: this.exitMarker?.cwd ?? this.cwd, shellEnded: true });
+    this.finish({ status, cwd: this.cwd, shellEnded: true });
   }
 
   private finish(completion: Completion): void {

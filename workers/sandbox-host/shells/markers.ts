@@ -1,33 +1,49 @@
+/** Traps that would see what the shell's own commands do, and are therefore only set while a command runs. */
+const HIDDEN_TRAPS = ['ERR', 'RETURN', 'DEBUG'] as const;
+export type HiddenTrap = (typeof HIDDEN_TRAPS)[number];
+
 /** What bash reports about itself, between the output of commands. */
 export interface Marker {
-  /**
-   * `begin`: the typed line has been read whole and begins; `ran`: it came to its end; `prompt`: bash is ready for
-   * the next; `exit`: bash ends.
-   */
-  readonly kind: 'begin' | 'ran' | 'prompt' | 'exit';
+  /** `begin`: the typed line has been read whole and begins; `done`: it has ended; `exit`: bash ends. */
+  readonly kind: 'begin' | 'done' | 'exit';
   /** Number of the command it is about. */
   readonly call: number;
   readonly status: number;
+  /** Letters of the options that were set, as `$-` has them. */
+  readonly options: string;
   readonly cwd: string;
+  /** What was to be run on these, as bash quotes it. */
+  readonly traps: ReadonlyMap<HiddenTrap, string>;
 }
 
-/** Longest marker: the longest path that Linux accepts, and the rest. */
-const MAX_MARKER_BYTES = 4096 + 256;
-const END = 2;
+/** Longest marker: a folder may be nested deeper than any path that Linux accepts, and traps may be programs. */
+const MAX_MARKER_BYTES = 1024 ** 2;
+/** A line of `trap -p`. */
+const TRAP = new RegExp(`trap -- '((?:[^']|'\\\\'')*)' (?:SIG)?(${HIDDEN_TRAPS.join('|')})\\n`, 'g');
+
+/** How a marker begins, how the first part of it ends, and how it ends. */
+export function delimiters(secret: string) {
+  return { begin: `\x01${secret}:`, middle: `\x01${secret}\x01`, end: `\x01${secret}\x02` };
+}
 
 /**
  * Takes the markers out of a shell's output. They are written to the terminal itself, so that they come
  * after all that was written before, and begin with a byte that no trace of bash prints and a secret of this
- * shell.
+ * shell. Traps come apart from the rest, so that something else may have been printed between.
  */
 export class MarkerReader {
-  private readonly prefix: Buffer;
+  private readonly begin: Buffer;
+  private readonly end: Buffer;
+  private readonly middle: string;
   private readonly onOutput: (bytes: Buffer) => void;
   private readonly onMarker: (marker: Marker) => void;
   private pending: Buffer = Buffer.alloc(0);
 
   constructor(secret: string, onOutput: (bytes: Buffer) => void, onMarker: (marker: Marker) => void) {
-    this.prefix = Buffer.from(`\x01${secret}:`);
+    const { begin, middle, end } = delimiters(secret);
+    this.begin = Buffer.from(begin);
+    this.end = Buffer.from(end);
+    this.middle = middle;
     this.onOutput = onOutput;
     this.onMarker = onMarker;
   }
@@ -35,7 +51,7 @@ export class MarkerReader {
   push(chunk: Buffer): void {
     let data = this.pending.length > 0 ? Buffer.concat([this.pending, chunk]) : chunk;
     for (;;) {
-      const start = data.indexOf(this.prefix);
+      const start = data.indexOf(this.begin);
       if (start < 0) {
         const held = this.beginningAtEnd(data);
         this.emit(data.subarray(0, data.length - held));
@@ -44,15 +60,14 @@ export class MarkerReader {
       }
       this.emit(data.subarray(0, start));
       data = data.subarray(start);
-      const end = data.indexOf(END);
-      const marker = end < 0 ? null : parse(data.toString('utf8', this.prefix.length, end));
+      const end = data.indexOf(this.end);
       if (end < 0 && data.length < MAX_MARKER_BYTES) {
         this.pending = data;
         return;
       }
-      if (marker) this.onMarker(marker);
-      else this.emit(data.subarray(0, this.prefix.length)); // someone who knows the secret imitates us
-      data = data.subarray(marker ? end + 1 : this.prefix.length);
+      const ok = end >= 0 && this.take(data.subarray(this.begin.length, end));
+      if (!ok) this.emit(data.subarray(0, this.begin.length)); // someone who knows the secret imitates us
+      data = data.subarray(ok ? end + this.end.length : this.begin.length);
     }
   }
 
@@ -62,25 +77,40 @@ export class MarkerReader {
     this.pending = Buffer.alloc(0);
   }
 
+  private take(body: Buffer): boolean {
+    // One that was interrupted is followed by another.
+    const again = body.lastIndexOf(this.begin);
+    const text = body.toString('utf8', again < 0 ? 0 : again + this.begin.length);
+    const [fields = '', rest = ''] = text.split(this.middle);
+    const match = /^(begin|done|exit):([0-9]+):([0-9]+):([a-zA-Z]*):(.*)$/s.exec(fields);
+    if (!match) return false;
+    const [, kind, call, status, options, cwd] = match as unknown as [
+      string,
+      Marker['kind'],
+      ...[string, string, string, string],
+    ];
+    const traps = new Map<HiddenTrap, string>();
+    const printed = rest.replace(TRAP, (_, action: string, name: HiddenTrap) => {
+      traps.set(name, action);
+      return '';
+    });
+    this.emit(Buffer.from(printed));
+    this.onMarker({ kind, call: Number(call), status: Number(status), options, cwd, traps });
+    return true;
+  }
+
   private emit(bytes: Buffer): void {
     if (bytes.length > 0) this.onOutput(bytes);
   }
 
   /** Length of the longest end of `data` with which a marker may begin. */
   private beginningAtEnd(data: Buffer): number {
-    const first = this.prefix[0] as number;
-    let at = data.indexOf(first, Math.max(0, data.length - this.prefix.length + 1));
+    const first = this.begin[0] as number;
+    let at = data.indexOf(first, Math.max(0, data.length - this.begin.length + 1));
     for (; at >= 0; at = data.indexOf(first, at + 1)) {
       const length = data.length - at;
-      if (data.subarray(at).equals(this.prefix.subarray(0, length))) return length;
+      if (data.subarray(at).equals(this.begin.subarray(0, length))) return length;
     }
     return 0;
   }
-}
-
-function parse(text: string): Marker | null {
-  const match = /^(begin|ran|prompt|exit):([0-9]+):([0-9]+):(.*)$/s.exec(text);
-  if (!match) return null;
-  const [, kind, call, status, cwd] = match as unknown as [string, Marker['kind'], string, string, string];
-  return { kind, call: Number(call), status: Number(status), cwd };
 }

@@ -1,47 +1,91 @@
+import { delimiters, type Marker } from './markers.ts';
+
 /** `text` as one word for bash, taken literally. */
 export function quote(text: string): string {
   return `'${text.replaceAll("'", "'\\''")}'`;
 }
 
+/** The same in one line, whatever is in it. */
+function quoteInLine(text: string): string {
+  return `$'${text.replace(/[\\']/g, '\\$&').replaceAll('\n', '\\n')}'`;
+}
+
+/** As a format of bash's printf. */
+function format(text: string): string {
+  return text.replaceAll('\x01', '\\001').replaceAll('\x02', '\\002');
+}
+
 /**
- * What a shell reads first. Its functions report with builtins only, write to the terminal itself and show
- * up in no trace, so that `exec >/dev/null`, `set -x`, `set -eu` and the like do not disturb them; they give
- * back the status they were given, so that `$?` passes from one command to the next. What commands make of
- * the prompt is undone before it would show.
+ * Commands that report to the terminal itself. Builtins only, run where no output of theirs or of a trap is seen.
+ * `call` and `status` are words for bash. What would see the next of our commands (traces, traps on every command) is
+ * told of and put off: {@link restoring} puts it on again.
  */
-export function rcFile(secret: string, cwd: string): string {
+function report(secret: string, call: string | number, status: string): string {
+  const { begin, middle, end } = delimiters(secret);
+  return (
+    `builtin printf '${format(begin)}done:%s:%s:%s:%s${format(middle)}' ${call} ${status} "$-" "\${PWD-}" >/dev/tty; ` +
+    `builtin trap -p ERR RETURN DEBUG >/dev/tty; builtin printf '${format(end)}' >/dev/tty; ` +
+    'builtin trap - ERR RETURN DEBUG; builtin set +vx'
+  );
+}
+
+/**
+ * What a shell reads first. What it defines works under `exec >/dev/null`, `set -eu` and the like, shows up in no
+ * trace, and is defined again after every command. `home`: where it is if `cwd` is gone.
+ */
+export function rcFile(secret: string, cwd: string, home: string): string {
+  const { begin, middle, end } = delimiters(secret);
+  const prompt =
+    '{ __rollout_status=$?; [[ $__rollout_told == "$__rollout_call" ]] || { ' +
+    `${report(secret, '"$__rollout_call"', '"$__rollout_status"')}; __rollout_told=$__rollout_call; ` +
+    '__rollout_reset; }; } >/dev/null 2>&1';
   return `
 stty -echo -onlcr 2>/dev/null
 set +o history +o histexpand
 shopt -u checkwinsize
 unset HISTFILE MAILCHECK TMOUT
-cd -- ${quote(cwd)} 2>/dev/null
-__rollout_call=0 __rollout_ran=
+cd -- ${quote(cwd)} 2>/dev/null || cd -- ${quote(home)} 2>/dev/null
+__rollout_call=0 __rollout_told=
 __rollout_reset() {
-  PS0= PS1= PS2= PROMPT_COMMAND='{ __rollout_report prompt "$?"; } 2>/dev/null'
-}
-__rollout_report() {
-  # What has been said needs no second word: each costs a turn through the terminal.
-  [[ $1 == prompt && $__rollout_ran == "$__rollout_call" ]] ||
-    { builtin printf '\\001${secret}:%s:%s:%s:%s\\002' "$1" "$__rollout_call" "$2" "$PWD" >/dev/tty; } 2>/dev/null
-  if [[ $1 == ran ]]; then __rollout_ran=$__rollout_call; fi
-  __rollout_reset
-  case $- in *e*) builtin return 0 ;; esac
-  builtin return "$2"
+  builtin unset PROMPT_COMMAND
+  PS0= PS1= PS2= PROMPT_COMMAND=${quote(prompt)}
 }
 __rollout_begin() {
-  set -- "$?" "$1"
-  __rollout_call=$2
-  { builtin printf '\\001${secret}:begin:%s:0:\\002' "$2" >/dev/tty; } 2>/dev/null
-  case $- in *e*) builtin return 0 ;; esac
-  builtin return "$1"
+  builtin printf '${format(begin)}begin:%s:0::${format(middle + end)}' "$1" >/dev/tty
+  __rollout_call=$1
+  builtin return "$2"
 }
 __rollout_reset
-trap '__rollout_report exit "$?"' EXIT
+__rollout_exit() {
+  builtin printf '${format(begin)}exit:%s:%s::%s${format(middle + end)}' "$__rollout_call" "$1" "\${PWD-}" >/dev/tty
+}
+trap '{ __rollout_exit "$?"; } >/dev/null 2>&1' EXIT
 `;
 }
 
-/** The line typed to run the command in `file` as number `call`. Nothing to read from: stdin is empty. */
-export function typedLine(call: number, file: string): string {
-  return `{ __rollout_begin ${call}; } 2>/dev/null; . ${quote(file)} </dev/null; { __rollout_report ran "$?"; } 2>/dev/null\n`;
+/**
+ * The line typed to run the command in `file` as number `call`, after one that had ended with `status`, which is \`$?\`
+ * then. Nothing to read from: stdin is empty.
+ */
+export function typedLine(secret: string, call: number, status: number, file: string): string {
+  const before = `{ __rollout_begin ${call} ${status} && :; } >/dev/null 2>&1`;
+  const after = `{ ${report(secret, call, '"$?"')}; __rollout_told=${call}; __rollout_reset; } >/dev/null 2>&1`;
+  return `${before}; . ${quote(file)} </dev/null; ${after}\n`;
+}
+
+/**
+ * What comes first in a command's file, in the line of the command's first, to have again what {@link report} put off.
+ * With \`set -v\`, which prints lines as they are read, in a line of its own.
+ */
+export function restoring({ options, traps, status }: Marker): string {
+  const verbose = options.includes('v');
+  const traced = options.includes('x');
+  if (!verbose && !traced && traps.size === 0) return '';
+  const again = [...traps].map(
+    // As bash quotes it; on one line, so that lines keep their numbers.
+    ([name, action]) => `builtin trap -- ${quoteInLine(action.replaceAll("'\\''", "'"))} ${name}; `,
+  );
+  const on = `{ builtin set ${verbose ? '-v' : ''} ${traced ? '-x' : ''}; } 2>/dev/null; `;
+  const end = verbose ? '\n' : '';
+  return `${verbose || traced ? on : ''}{ ${again.join('')}(builtin exit ${status}) && :; } >/dev/null 2>&1; ${end}`;
 }

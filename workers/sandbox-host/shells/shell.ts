@@ -6,6 +6,7 @@ import type { Backend, Handle } from '../backends/backend.ts';
 import { limitOfStatus } from '../limits/signals.ts';
 import { Bash, type Completion, within } from './bash.ts';
 import { BoundedOutput } from './bounded-output.ts';
+import { type InputStop, InputWatch } from './input-watch.ts';
 import { OutputFolder } from './output-folder.ts';
 
 /** Milliseconds for bash to come up. A loaded machine may need seconds. */
@@ -23,6 +24,9 @@ const IDLE_BYTES = 16_384;
 /** As bash prints it: the job, how it ended in 24 columns, the command; and where one is now, if that is elsewhere. */
 const NOTICE =
   /^\[[0-9]+\][-+ ] {2}(?=.{24})(?:Done|Exit|Terminated|Killed|Hangup|Interrupt|Quit|Aborted|Broken pipe|Alarm clock|Segmentation fault)\b.*\n(?:\(wd now: .*\)\n)?/gm;
+
+/** Why a command is ended before its time. */
+type Stop = 'aborted' | 'output' | InputStop;
 
 /** A command for a shell. */
 export interface ShellCommand {
@@ -48,7 +52,7 @@ export class Shell {
   private cwd: string;
   private running: Promise<Completion> | null = null;
   private queue: Promise<unknown> = Promise.resolve();
-  private stop: ((why: 'aborted' | 'output') => void) | null = null;
+  private stop: ((why: Stop) => void) | null = null;
   private closed = false;
   private replaces: boolean;
 
@@ -121,12 +125,14 @@ export class Shell {
     bash.setReading(true);
     const running = bash.run(command);
     this.running = running;
-    const stopped = new Promise<'aborted' | 'output'>((resolve) => {
+    const stopped = new Promise<Stop>((resolve) => {
       this.stop = resolve;
     });
+    const input = new InputWatch(bash, (why) => this.stop?.(why));
     const first = (await within(Promise.race([running, stopped]), timeoutMs)) ?? 'timeout';
+    input.close();
     this.stop = null;
-    const completion = typeof first === 'string' ? await this.climbDown(bash, running) : first;
+    const completion = typeof first === 'string' ? await this.climbDown(bash, running, first) : first;
     const answers = typeof first !== 'string' || (await bash.answers(STEP_MS));
     this.running = null;
     if (typeof first === 'string') this.moveIdleTo(output); // what was said of what was killed
@@ -144,35 +150,45 @@ export class Shell {
       timedOut: first === 'timeout',
       restarted,
       limit: first === 'output' ? 'output' : limitOfStatus(completion.status),
-      output: withoutNotices(command, { ...printed, text: await this.withoutEcho(bash, printed.text) }),
+      input: first === 'input' ? 'stopped' : input.ended ? 'ended' : null,
+      output: withoutNotices(command, await this.withoutEcho(bash, printed)),
       cwd: this.cwd,
       ms: performance.now() - started,
     };
   }
 
   /** A command that reset the terminal has turned its echo on: what was typed next shows, once. */
-  private async withoutEcho(bash: Bash, text: string): Promise<string> {
-    const lines = text.replaceAll('\r\n', '\n');
+  private async withoutEcho(bash: Bash, output: BoundedText): Promise<BoundedText> {
+    const text = output.text.replaceAll('\r\n', '\n');
+    const removed = output.omittedBytes === 0 ? output.text.length - text.length : 0;
+    const totalBytes = output.totalBytes - removed;
     const { typed } = bash;
-    if (!lines.includes(typed)) return lines;
+    if (!text.includes(typed)) return { ...output, text, totalBytes };
     if (!bash.ended) await within(bash.run('stty -echo -onlcr </dev/tty'), STEP_MS);
     this.idle = new BoundedOutput(IDLE_BYTES);
-    return lines.replace(typed, '');
+    return { ...output, text: text.replace(typed, ''), totalBytes: totalBytes - typed.length };
   }
 
   /** The ladder: interrupt, ask, kill the command, kill the shell. */
-  private async climbDown(bash: Bash, running: Promise<Completion>): Promise<Completion> {
-    const steps = [
-      () => this.interruptAll(bash, running),
-      () => {
-        bash.signalCommand('SIGTERM');
-        return within(running, STEP_MS);
-      },
-      () => {
-        bash.signalCommand('SIGKILL');
-        return this.interruptAll(bash, running); // the rest of a script whose program was killed
-      },
-    ];
+  private async climbDown(
+    bash: Bash,
+    running: Promise<Completion>,
+    why: Stop | 'timeout',
+  ): Promise<Completion> {
+    const steps =
+      why === 'untold'
+        ? []
+        : [
+            () => this.interruptAll(bash, running),
+            () => {
+              bash.signalCommand('SIGTERM');
+              return within(running, STEP_MS);
+            },
+            () => {
+              bash.signalCommand('SIGKILL');
+              return this.interruptAll(bash, running); // the rest of a script whose program was killed
+            },
+          ];
     for (const step of steps) {
       const completion = await step();
       if (!completion) continue;
@@ -209,6 +225,7 @@ export class Shell {
       OPEN_MS,
     );
     this.bash = bash;
+    this.cwd = bash.cwd; // elsewhere, if the folder is gone
     if (this.closed) await bash.kill();
     return bash;
   }
