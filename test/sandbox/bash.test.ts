@@ -125,7 +125,7 @@ test('a persistent bash', async (t) => {
 
   await t.test('says so when its own means were taken from it, and goes on', async () => {
     for (const command of ['builtin() { :; }', 'ulimit -n 3', 'exec bash']) {
-      const { restarted, timedOut } = await box.bash(command);
+      const { restarted, timedOut } = await box.bash(command, 200_000);
       assert.deepEqual([restarted, timedOut], [true, false], command);
       await expect('echo usable', 'usable\n');
     }
@@ -134,7 +134,7 @@ test('a persistent bash', async (t) => {
 
   await t.test('programs that ask the terminal are told that nobody types there', async () => {
     const ask = async (command: string) => {
-      const { output, exitCode, input, timedOut, restarted } = await box.bash(command);
+      const { output, exitCode, input, timedOut, restarted } = await box.bash(command, 200_000);
       assert.deepEqual([timedOut, restarted], [false, false], command);
       return { text: output.text, exitCode, input };
     };
