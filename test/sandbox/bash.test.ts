@@ -168,6 +168,8 @@ test('a persistent bash', async (t) => {
     await box.bash('pids=; for i in $(seq 60); do yes >/dev/null & pids="$pids $!"; done');
     await expect('kill $pids; wait; echo "$?"', '0\n');
     await expect('sleep 0.01 & sleep 0.1', '');
+    await expect('sleep 30 & kill -STOP $!; sleep 0.1; printf part', 'part');
+    await expect('kill -KILL $!; wait $! 2>/dev/null; echo "$?"', '137\n');
     await expect('(exit 5) & sleep 0.1; wait $!; echo $?', '5\n');
     const listed = await box.bash('sleep 100 & jobs; kill %1; wait');
     assert.match(listed.output.text, /^\[1\].*Running +sleep 100 &\n/);

@@ -19,6 +19,7 @@ const REFUSED: [LimitHit, RegExp][] = [
   ['memory', /\bMemoryError\b|\bstd::bad_alloc\b|Cannot allocate memory/],
   ['disk', /No space left on device|File too large|File size limit exceeded/],
   ['openFiles', /Too many open files/],
+  ['cpu', /CPU time limit exceeded/],
 ];
 /** Characters at the end of what was printed in which that is looked for. */
 const LAST_WORDS = 2000;

@@ -21,9 +21,12 @@ const INTERRUPT_MS = 200;
 /** Bytes kept of what background jobs print while no command runs; it goes to the next command. */
 const IDLE_BYTES = 16_384;
 
-/** As bash prints it: the job, how it ended in 24 columns, the command; and where one is now, if that is elsewhere. */
+/**
+ * As bash prints it: the job, how it ended or stopped in 24 columns, the command; and where one is now, if that is
+ * elsewhere. Before a stopped one it begins a new line.
+ */
 const NOTICE =
-  /^\[[0-9]+\][-+ ] {2}(?=.{24})(?:Done|Exit|Terminated|Killed|Hangup|Interrupt|Quit|Aborted|Broken pipe|Alarm clock|Segmentation fault)\b.*\n(?:\(wd now: .*\)\n)?/gm;
+  /(?:\n(?=.*Stopped ))?^\[[0-9]+\][-+ ] {2}(?=.{24})(?:Done|Exit|Stopped|Terminated|Killed|Hangup|Interrupt|Quit|Aborted|Broken pipe|Alarm clock|Segmentation fault)\b.*\n(?:\(wd now: .*\)\n)?/gm;
 
 /** Why a command is ended before its time. */
 type Stop = 'aborted' | 'output' | InputStop;
