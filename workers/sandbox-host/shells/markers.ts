@@ -18,8 +18,8 @@ export interface Marker {
 
 /** Longest marker: a folder may be nested deeper than any path that Linux accepts, and traps may be programs. */
 const MAX_MARKER_BYTES = 1024 ** 2;
-/** A line of `trap -p`. */
-const TRAP = new RegExp(`trap -- '((?:[^']|'\\\\'')*)' (?:SIG)?(${HIDDEN_TRAPS.join('|')})\\n`, 'g');
+/** A line of `trap -p`; in POSIX mode there is one for each that is not set, too. */
+const TRAP = new RegExp(`trap -- (?:'((?:[^']|'\\\\'')*)'|-) (${HIDDEN_TRAPS.join('|')})\\n`, 'g');
 
 /** How a marker begins, how the first part of it ends, and how it ends. */
 export function delimiters(secret: string) {
@@ -90,8 +90,8 @@ export class MarkerReader {
       ...[string, string, string, string],
     ];
     const traps = new Map<HiddenTrap, string>();
-    const printed = rest.replace(TRAP, (_, action: string, name: HiddenTrap) => {
-      traps.set(name, action);
+    const printed = rest.replace(TRAP, (_, action: string | undefined, name: HiddenTrap) => {
+      if (action !== undefined) traps.set(name, action);
       return '';
     });
     this.emit(Buffer.from(printed));
