@@ -18,8 +18,8 @@ export interface Marker {
 
 /** Longest marker: a folder may be nested deeper than any path that Linux accepts, and traps may be programs. */
 const MAX_MARKER_BYTES = 1024 ** 2;
-/** A line of `trap -p`; in POSIX mode there is one for each that is not set, too. */
-const TRAP = new RegExp(`trap -- (?:'((?:[^']|'\\\\'')*)'|-) (${HIDDEN_TRAPS.join('|')})\\n`, 'g');
+/** A line of `trap -p`, as a terminal may show it; in POSIX mode there is one for each that is not set, too. */
+const TRAP = new RegExp(`trap -- (?:'((?:[^']|'\\\\'')*)'|-) (${HIDDEN_TRAPS.join('|')})\\r?\\n`, 'g');
 
 /** How a marker begins, how the first part of it ends, and how it ends. */
 export function delimiters(secret: string) {
