@@ -322,7 +322,9 @@ export class Bash {
     if (ownerUid !== null && /^\/dev\/pts\/[0-9]+$/.test(terminal)) chownSync(terminal, ownerUid, -1);
   }
 
-  private onMarker(marker: Marker): void {
+  private onMarker(told: Marker): void {
+    // Whoever unsets PWD has not gone anywhere.
+    const marker = { ...told, cwd: told.cwd || this.cwd };
     if (marker.kind === 'exit') {
       this.exitMarker = marker;
       this.letGo();
