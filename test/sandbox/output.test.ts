@@ -4,7 +4,7 @@ import path from 'node:path';
 import test from 'node:test';
 import fc from 'fast-check';
 import { BoundedOutput } from '../../workers/sandbox-host/shells/bounded-output.ts';
-import { type Marker, MarkerReader } from '../../workers/sandbox-host/shells/markers.ts';
+import { delimiters, type Marker, MarkerReader } from '../../workers/sandbox-host/shells/markers.ts';
 import { OutputFolder } from '../../workers/sandbox-host/shells/output-folder.ts';
 import { temporaryFolder } from './support.ts';
 
@@ -56,9 +56,11 @@ test('property: markers are found wherever chunks end, and nothing else is taken
     fc.constant('\x02'),
     fc.string({ unit: 'binary' }),
   );
+  const { begin, middle, end } = delimiters('secret');
   fc.assert(
     fc.property(fc.array(piece, { minLength: 1, maxLength: 8 }), fc.nat(30), (texts, size) => {
-      const call = (index: number) => `\x01secret:ran:${index}:${index}:/a b\x02`;
+      const call = (index: number) =>
+        `${begin}done:${index}:${index}:hBs:/a b${middle}trap -- 'echo "it'\\''s" ' ERR\r\n${end}`;
       const stream = Buffer.from(texts.map((text, index) => text + call(index)).join(''));
       const output: Buffer[] = [];
       const markers: Marker[] = [];
@@ -72,7 +74,10 @@ test('property: markers are found wherever chunks end, and nothing else is taken
       assert.equal(Buffer.concat(output).toString(), texts.join(''));
       assert.deepEqual(
         markers,
-        texts.map((_, index) => ({ kind: 'ran', call: index, status: index, cwd: '/a b' })),
+        texts.map((_, index) => ({
+          ...{ kind: 'done', call: index, status: index, options: 'hBs', cwd: '/a b' },
+          traps: new Map([['ERR', `echo "it'\\''s" `]]),
+        })),
       );
     }),
   );
