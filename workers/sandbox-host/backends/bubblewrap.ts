@@ -10,6 +10,7 @@ import { type BwrapProgram, prepareBwrap } from './bwrap-program.ts';
 import { programEnvironment } from './environment.ts';
 import { CLOSE_DESCRIPTORS, launch } from './launcher.ts';
 import {
+  boundFiles,
   countIn,
   enterIpcOf,
   enterNamespaces,
@@ -58,6 +59,8 @@ type Command = [file: string, argv: string[], env: Record<string, string>];
 
 interface Sandbox extends Namespaced {
   readonly outer: ChildProcess;
+  /** Its file systems in memory have their bounds. */
+  readonly bounded: Promise<void>;
 }
 
 /** Namespaces of the kernel by way of bubblewrap: no root needed, about 10 ms to start. */
@@ -204,6 +207,7 @@ export class BubblewrapBackend implements Backend {
     if (!ended) signal(first.pid, 'SIGKILL');
     outer.stdin?.destroy();
     await untilDead(outer, `sandbox ${handle.sandboxId}`);
+    await (handle as Sandbox).bounded;
     this.owners.giveBack(handle.sandboxId);
     return count;
   }
@@ -260,8 +264,7 @@ async function start(
     });
   });
   // Before it stands its user namespace may have no users yet.
-  const sizes = memoryFolders(creation.spec);
-  const sealed = Promise.all([stands, named]).then(() => seal(pid, asUser(ownerUid), sizes));
+  const sealed = Promise.all([stands, named]).then(() => seal(pid, asUser(ownerUid)));
   const failure = await Promise.race([sealed, ended]);
   if (failure !== null) {
     outer.kill('SIGKILL');
@@ -273,6 +276,12 @@ async function start(
     outer.kill('SIGKILL');
     throw new RolloutError('SandboxFailed', `the sandbox ended at once: ${await ended}`);
   }
+  // Not waited for: it takes longer to make more files than to have bounds for them.
+  const bounded = boundFiles(pid, asUser(ownerUid), memoryFolders(creation.spec)).then((problem) => {
+    if (problem === null) return;
+    errors = problem;
+    outer.kill('SIGKILL');
+  });
   return {
     sandboxId: creation.sandboxId,
     workspace: WORKSPACE,
@@ -284,6 +293,7 @@ async function start(
     memoryFolders: Object.keys(MEMORY_FOLDERS).map((folder) => `/proc/${pid}/root${folder}`),
     ended,
     outer,
+    bounded,
     first,
     namespace,
   } as Sandbox;

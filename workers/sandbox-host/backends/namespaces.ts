@@ -63,11 +63,16 @@ export function maxFiles(bytes: number): number {
   return Math.ceil(bytes / 8 / INODE_BYTES);
 }
 
-/**
- * Runs {@link SEAL} for a first process and bounds the files of its file systems in memory, whose sizes are
- * `folders`. `asOwner` begins an argv of who owns it. Null, or what kept it from that.
- */
-export async function seal(
+/** Runs {@link SEAL} for a first process. `asOwner` begins an argv of who owns it. Null, or what kept it from that. */
+export async function seal(first: number, asOwner: readonly string[]): Promise<string | null> {
+  const enter = ['/usr/bin/nsenter', '-t', String(first), '-U', '--preserve-credentials', '--'];
+  const [file, ...args] = [...asOwner, ...enter, '/bin/sh', '-c', SEAL];
+  const end = await runQuietly(file as string, args, {});
+  return end.ok ? null : `its user namespace could not be sealed: ${end.message}`;
+}
+
+/** Bounds the number of files in a sandbox's file systems in memory, whose sizes are `folders`; otherwise like {@link seal}. */
+export async function boundFiles(
   first: number,
   asOwner: readonly string[],
   folders: Readonly<Record<string, number>>,
@@ -75,12 +80,11 @@ export async function seal(
   const enter = ['/usr/bin/nsenter', '-t', String(first), '-U', '-m', '--preserve-credentials', '--'];
   const mounts = Object.entries(folders).map(([folder, bytes]) => {
     const options = `remount,nosuid,nodev,nr_inodes=${maxFiles(bytes)}`;
-    return `/usr/bin/mount -i --options-mode ignore -o ${options} ${folder} & all="$all $!"`;
+    return `/usr/bin/mount -i --options-mode ignore -o ${options} ${folder}`;
   });
-  const script = `${SEAL} || exit; ${mounts.join('; ')}; for one in $all; do wait $one || exit; done`;
-  const [file, ...args] = [...asOwner, ...enter, '/bin/sh', '-c', script];
+  const [file, ...args] = [...asOwner, ...enter, '/bin/sh', '-c', mounts.join(' && ')];
   const end = await runQuietly(file as string, args, {});
-  return end.ok ? null : `it could not be sealed: ${end.message}`;
+  return end.ok ? null : `the files of its memory could not be bounded: ${end.message}`;
 }
 
 /**
