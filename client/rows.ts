@@ -1,9 +1,9 @@
 import { createReadStream } from 'node:fs';
 import { open } from 'node:fs/promises';
-import { createInterface } from 'node:readline';
 import { createGunzip } from 'node:zlib';
 import { asyncBufferFromFile, parquetMetadataAsync, parquetReadObjects } from 'hyparquet';
 import { compressors } from 'hyparquet-compressors';
+import { byteLines } from '../activities/byte-lines.ts';
 import { messageOf, RolloutError } from '../contracts/failures.ts';
 
 const UTF8 = new TextDecoder('utf-8', { fatal: true });
@@ -50,14 +50,9 @@ async function* jsonRows(file: string, compressed: boolean): AsyncIterable<Row> 
   source.on('error', (error) => bytes.destroy(error));
   try {
     let line = 0;
-    // By bytes: among characters there are more ends of lines (U+2028), which texts in JSON may hold.
-    const lines = createInterface({
-      input: bytes.setEncoding('latin1'),
-      crlfDelay: Number.POSITIVE_INFINITY,
-    });
-    for await (const raw of lines) {
+    for await (const raw of byteLines(bytes)) {
       line++;
-      const text = decoded(Buffer.from(raw, 'latin1'));
+      const text = decoded(raw);
       if (text === undefined) yield { line, problem: 'is not UTF-8' };
       else if (text.trim() !== '') yield { line, ...parsed(text) };
     }

@@ -1,11 +1,11 @@
 import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import path from 'node:path';
-import { createInterface } from 'node:readline';
 import type { BatchResult } from '../../contracts/batch.ts';
 import { RolloutError } from '../../contracts/failures.ts';
 import type { GroupResult, TaskPlace } from '../../contracts/group.ts';
 import { Task } from '../../contracts/task.ts';
+import { byteLines } from '../byte-lines.ts';
 import { readIfThere, spreadFolder, writeWhole } from '../trajectory/whole-files.ts';
 
 /** Sets of tasks that a process remembers. */
@@ -95,8 +95,8 @@ export class GroupStore {
 async function readTasks(file: string): Promise<readonly Task[]> {
   const tasks: Task[] = [];
   try {
-    for await (const line of createInterface({ input: createReadStream(file) })) {
-      tasks.push(Task.parse(JSON.parse(line)));
+    for await (const line of byteLines(createReadStream(file))) {
+      tasks.push(Task.parse(JSON.parse(line.toString())));
     }
   } catch (error) {
     throw new RolloutError('StoreFailed', `cannot read tasks from ${file}: ${String(error)}`, {

@@ -1,6 +1,6 @@
 import { createReadStream } from 'node:fs';
 import { access } from 'node:fs/promises';
-import { createInterface } from 'node:readline';
+import { byteLines } from '../../activities/byte-lines.ts';
 import type { LlmDialect } from '../../activities/llm/dialect.ts';
 import { makeDialect } from '../../activities/llm/dialects.ts';
 import { type Model, openModel } from '../../activities/llm/model.ts';
@@ -59,8 +59,9 @@ export async function verifyCommand(
   const seen = new Set<string>();
   let [line, sequences, ledgers] = [0, 0, 0];
   try {
-    for await (const text of createInterface({ input: createReadStream(file), crlfDelay: Infinity })) {
+    for await (const bytes of byteLines(createReadStream(file))) {
       line++;
+      const text = bytes.toString();
       if (text === '') continue;
       const { trajectory, problems: found } = proveLine(text);
       if (trajectory) {
