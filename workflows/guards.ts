@@ -64,6 +64,30 @@ export function leaveHostProblem(payload: unknown): string | null {
   return typeof recordOf(payload).host === 'string' ? null : 'host: expected a text';
 }
 
+/** @param payload of the signals by which a rollout tells its group, and a group its batch, that it has ended */
+export function endProblem(payload: unknown): string | null {
+  const { rolloutId, groupId, versions, tokens } = recordOf(payload);
+  if (typeof (rolloutId ?? groupId) !== 'string') return 'rolloutId or groupId: expected a text';
+  const pair = Array.isArray(versions) && versions.length === 2 && versions.every(Number.isSafeInteger);
+  if (versions !== null && !pair) return 'versions: expected two whole numbers, or null';
+  return Number.isSafeInteger(tokens) ? null : 'tokens: expected a whole number';
+}
+
+/** @param payload of signal `adopt` */
+export function adoptProblem(payload: unknown): string | null {
+  return typeof recordOf(payload).reportTo === 'string' ? null : 'reportTo: expected a text';
+}
+
+/** @param payload of a batch's signal `floor` */
+export function floorProblem(payload: unknown): string | null {
+  return Number.isSafeInteger(recordOf(payload).version) ? null : 'version: expected a whole number';
+}
+
+/** @param payload of a pool's signals of workers */
+export function workerProblem(payload: unknown): string | null {
+  return typeof recordOf(payload).worker === 'string' ? null : 'worker: expected a text';
+}
+
 function recordOf(payload: unknown): Record<string, unknown> {
   return typeof payload === 'object' && payload !== null ? (payload as Record<string, unknown>) : {};
 }

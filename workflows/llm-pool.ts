@@ -4,7 +4,6 @@ import {
   condition,
   continueAsNew,
   defineQuery,
-  defineSignal,
   defineUpdate,
   setCurrentDetails,
   setHandler,
@@ -34,6 +33,8 @@ import type {
   RemoveServer,
   SwapWeights,
 } from '../contracts/pool-commands.ts';
+import { onSignal } from './guarded-signal.ts';
+import { workerProblem } from './guards.ts';
 import { poolProblem } from './pool-guards.ts';
 import { probed, reasonOf, servers } from './pool-servers.ts';
 import * as state from './pool-state.ts';
@@ -57,8 +58,8 @@ export async function llmPool(input: PoolInput): Promise<void> {
       },
     });
   }
-  setHandler(defineSignal<[WorkerSignal]>(JOIN_SIGNAL), ({ worker }) => pool.workers.join(worker));
-  setHandler(defineSignal<[WorkerSignal]>(LEAVE_SIGNAL), ({ worker }) => pool.workers.leave(worker));
+  onSignal<WorkerSignal>(JOIN_SIGNAL, workerProblem, ({ worker }) => pool.workers.join(worker));
+  onSignal<WorkerSignal>(LEAVE_SIGNAL, workerProblem, ({ worker }) => pool.workers.leave(worker));
   setHandler(defineQuery<PoolState>(POOL_STATE_QUERY), () => pool.state);
   await condition(() => pool.long && allHandlersFinished() && pool.workers.accounted);
   await continueAsNew<typeof llmPool>({ ...input, state: pool.state });

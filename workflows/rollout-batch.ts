@@ -5,7 +5,6 @@ import {
   condition,
   continueAsNew,
   defineQuery,
-  defineSignal,
   log,
   ParentClosePolicy,
   proxyActivities,
@@ -39,7 +38,8 @@ import { RECORDS_QUEUE } from '../contracts/queues.ts';
 import type { CancelReason } from '../contracts/request.ts';
 import { CANCEL_SIGNAL, type CancelSignal } from '../contracts/signals.ts';
 import * as state from './batch-state.ts';
-import { cancelProblem } from './guards.ts';
+import { onSignal } from './guarded-signal.ts';
+import { cancelProblem, endProblem, floorProblem } from './guards.ts';
 import type { rolloutGroup } from './rollout-group.ts';
 import { told } from './told.ts';
 
@@ -62,13 +62,9 @@ const records = proxyActivities<BatchActivities>({
  */
 export async function rolloutBatch(input: BatchInput): Promise<BatchResult> {
   const batch = new Batch(input);
-  setHandler(defineSignal<[GroupEnded]>(GROUP_ENDED_SIGNAL), (end) => batch.heard(end));
-  setHandler(defineSignal<[CancelSignal]>(CANCEL_SIGNAL), (signal) => {
-    const problem = cancelProblem(signal);
-    if (problem) log.warn('a signal is ignored', { signal: CANCEL_SIGNAL, problem });
-    else batch.cancel(signal.reason);
-  });
-  setHandler(defineSignal<[FloorSignal]>(FLOOR_SIGNAL), ({ version }) => batch.raiseFloor(version));
+  onSignal<GroupEnded>(GROUP_ENDED_SIGNAL, endProblem, (end) => batch.heard(end));
+  onSignal<CancelSignal>(CANCEL_SIGNAL, cancelProblem, ({ reason }) => batch.cancel(reason));
+  onSignal<FloorSignal>(FLOOR_SIGNAL, floorProblem, ({ version }) => batch.raiseFloor(version));
   setHandler(defineQuery<BatchStatus>(BATCH_STATUS_QUERY), () => batch.status());
   setHandler(defineQuery<BatchEvent[], [number]>(BATCH_EVENTS_QUERY), (after) => batch.events(after));
   CancellationScope.current().cancelRequested.catch(() => batch.cancel('user'));

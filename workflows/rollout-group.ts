@@ -4,7 +4,6 @@ import {
   condition,
   defineQuery,
   defineSignal,
-  log,
   proxyActivities,
   setCurrentDetails,
   setHandler,
@@ -28,7 +27,8 @@ import { RECORDS_QUEUE } from '../contracts/queues.ts';
 import type { CancelReason } from '../contracts/request.ts';
 import { CANCEL_SIGNAL, type CancelSignal, PAUSE, RESUME } from '../contracts/signals.ts';
 import { isReplaceable, judged, totalsOf, verdictOf } from './group-judge.ts';
-import { cancelProblem } from './guards.ts';
+import { onSignal } from './guarded-signal.ts';
+import { adoptProblem, cancelProblem, endProblem } from './guards.ts';
 import { reasonOf } from './pool-servers.ts';
 import { told } from './told.ts';
 
@@ -52,15 +52,11 @@ const records = proxyActivities<GroupActivities>({
  */
 export async function rolloutGroup(input: GroupInput): Promise<GroupResult> {
   const group = new Group(input);
-  setHandler(defineSignal<[RolloutEnded]>(ROLLOUT_ENDED_SIGNAL), (end) => group.heard(end));
-  setHandler(defineSignal<[AdoptSignal]>(ADOPT_SIGNAL), ({ reportTo }) => {
+  onSignal<RolloutEnded>(ROLLOUT_ENDED_SIGNAL, endProblem, (end) => group.heard(end));
+  onSignal<AdoptSignal>(ADOPT_SIGNAL, adoptProblem, ({ reportTo }) => {
     group.reportTo = reportTo;
   });
-  setHandler(defineSignal<[CancelSignal]>(CANCEL_SIGNAL), (signal) => {
-    const problem = cancelProblem(signal);
-    if (problem) log.warn('a signal is ignored', { signal: CANCEL_SIGNAL, problem });
-    else group.cancel(signal.reason);
-  });
+  onSignal<CancelSignal>(CANCEL_SIGNAL, cancelProblem, ({ reason }) => group.cancel(reason));
   setHandler(defineSignal(PAUSE), () => group.pause(true));
   setHandler(defineSignal(RESUME), () => group.pause(false));
   setHandler(defineQuery<GroupStatus>(GROUP_STATUS_QUERY), () => group.status());

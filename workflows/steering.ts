@@ -5,7 +5,6 @@ import {
   defineQuery,
   defineSignal,
   defineUpdate,
-  log,
   setHandler,
 } from '@temporalio/workflow';
 import type { CancelReason } from '../contracts/request.ts';
@@ -23,6 +22,7 @@ import {
   type StageStartedSignal,
   type StageWaitsSignal,
 } from '../contracts/signals.ts';
+import { onSignal } from './guarded-signal.ts';
 import { cancelProblem, leaveHostProblem, stageStartedProblem } from './guards.ts';
 
 /** What can be done to a rollout from outside while it is open; each is harmless when it comes twice or late. */
@@ -41,33 +41,14 @@ export interface Steered {
  * logged and changes nothing; a malformed update is refused.
  */
 export function steer(rollout: Steered): void {
-  const guarded =
-    <T>(name: string, problemOf: (payload: unknown) => string | null, act: (payload: T) => void) =>
-    (payload: T) => {
-      const problem = problemOf(payload);
-      if (problem) log.warn('a signal is ignored', { signal: name, problem });
-      else act(payload);
-    };
-  setHandler(
-    defineSignal<[CancelSignal]>(CANCEL_SIGNAL),
-    guarded('cancel', cancelProblem, ({ reason }: CancelSignal) => rollout.cancel(reason)),
+  onSignal<CancelSignal>(CANCEL_SIGNAL, cancelProblem, ({ reason }) => rollout.cancel(reason));
+  onSignal<StageStartedSignal>(STAGE_STARTED_SIGNAL, stageStartedProblem, (signal) =>
+    rollout.stageStarted(signal),
   );
-  setHandler(
-    defineSignal<[StageStartedSignal]>(STAGE_STARTED_SIGNAL),
-    guarded('stageStarted', stageStartedProblem, (signal: StageStartedSignal) =>
-      rollout.stageStarted(signal),
-    ),
-  );
-  setHandler(
-    defineSignal<[StageWaitsSignal]>(STAGE_WAITS_SIGNAL),
-    guarded('stageWaits', stageStartedProblem, (signal: StageWaitsSignal) => rollout.stageWaits(signal)),
-  );
+  onSignal<StageWaitsSignal>(STAGE_WAITS_SIGNAL, stageStartedProblem, (signal) => rollout.stageWaits(signal));
+  onSignal<LeaveHostSignal>(LEAVE_HOST_SIGNAL, leaveHostProblem, ({ host }) => rollout.leaveHost(host));
   setHandler(defineSignal(PAUSE), () => rollout.pause());
   setHandler(defineSignal(RESUME), () => rollout.resume());
-  setHandler(
-    defineSignal<[LeaveHostSignal]>(LEAVE_HOST_SIGNAL),
-    guarded('leaveHost', leaveHostProblem, ({ host }: LeaveHostSignal) => rollout.leaveHost(host)),
-  );
 
   setHandler(
     defineUpdate<RolloutStatus, [CancelSignal]>(CANCEL_SIGNAL),

@@ -4,10 +4,14 @@ import fc from 'fast-check';
 import { z } from 'zod';
 import { CancelReason, RolloutRequest } from '../../contracts/request.ts';
 import {
+  adoptProblem,
   cancelProblem,
+  endProblem,
+  floorProblem,
   leaveHostProblem,
   requestProblem,
   stageStartedProblem,
+  workerProblem,
 } from '../../workflows/guards.ts';
 
 const schemas = {
@@ -45,6 +49,25 @@ test('the guards take what the schemas take, and name the field of what they ref
   assert.match(cancelProblem({ reason: 'bored' }) ?? '', /^reason: expected one of user, stale/);
   assert.match(stageStartedProblem({ attempt: 1, entry: 0, elapsedMs: 1 }) ?? '', /^entry: /);
   assert.match(stageStartedProblem({ attempt: 1, entry: 1, elapsedMs: -1 }) ?? '', /^elapsedMs: /);
+});
+
+test('what groups, batches and pools hear is looked at before it counts', () => {
+  const end = { rolloutId: 'r', versions: [3, 4], tokens: 7 };
+  assert.equal(endProblem(end), null);
+  assert.equal(endProblem({ groupId: 'g', versions: null, tokens: 0 }), null);
+  assert.match(endProblem({ ...end, rolloutId: 5 }) ?? '', /^rolloutId or groupId: /);
+  for (const versions of [undefined, [3], [3, 'x'], 'x']) {
+    assert.match(endProblem({ ...end, versions }) ?? '', /^versions: /);
+  }
+  assert.match(endProblem({ ...end, tokens: '7' }) ?? '', /^tokens: /);
+  const others = { reportTo: adoptProblem, version: floorProblem, worker: workerProblem };
+  const right = { reportTo: 'rollout-batch-b', version: 4, worker: 'w' };
+  for (const [field, problemOf] of Object.entries(others)) {
+    assert.equal(problemOf(right), null);
+    for (const payload of [null, undefined, 'x', [], {}, { [field]: null }, { [field]: [] }]) {
+      assert.match(problemOf(payload) ?? '', new RegExp(`^${field}: `));
+    }
+  }
 });
 
 test('what the schema makes of a request passes its guard, and each part that it needs is missed', () => {
