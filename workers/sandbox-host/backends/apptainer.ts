@@ -97,14 +97,8 @@ export class ApptainerBackend implements Backend {
     return this.trial();
   }
 
-  async create(creation: Creation): Promise<Handle> {
-    const { sandboxId, besides } = creation;
-    try {
-      return await this.make(creation, besides ? besides.ownerUid : this.owners.take(sandboxId));
-    } catch (error) {
-      this.owners.giveBack(sandboxId);
-      throw error;
-    }
+  create(creation: Creation): Promise<Handle> {
+    return this.owners.lend(creation, (owner) => this.make(creation, owner));
   }
 
   private async make(creation: Creation, ownerUid: number | null): Promise<Handle> {

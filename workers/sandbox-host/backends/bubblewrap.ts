@@ -103,17 +103,11 @@ export class BubblewrapBackend implements Backend {
     return { works: false, why: `bubblewrap does not work here: ${trial.message}. ${userNamespaceAdvice()}` };
   }
 
-  async create(creation: Creation): Promise<Handle> {
-    const { sandboxId, besides } = creation;
-    try {
-      return await this.make(creation, besides ? besides.ownerUid : this.owners.take(sandboxId));
-    } catch (error) {
-      this.owners.giveBack(sandboxId);
-      throw error;
-    }
+  create(creation: Creation): Promise<Handle> {
+    return this.owners.lend(creation, (owner) => this.make(creation, owner));
   }
 
-  private make(creation: Creation, owner: number | null): Promise<Handle> {
+  private async make(creation: Creation, owner: number | null): Promise<Handle> {
     const { spec } = creation;
     refuseImage(this.name, spec);
     if (owner !== null) chownSync(creation.workspaceDir, owner, owner);

@@ -59,16 +59,14 @@ export const SEAL =
  * Files that a file system in memory of `bytes` may have: what the kernel takes for empty ones is an eighth more, which
  * killing would not free.
  */
-export function maxFiles(bytes: number): number {
+function maxFiles(bytes: number): number {
   return Math.ceil(bytes / 8 / INODE_BYTES);
 }
 
 /** Runs {@link SEAL} for a first process. `asOwner` begins an argv of who owns it. Null, or what kept it from that. */
 export async function seal(first: number, asOwner: readonly string[]): Promise<string | null> {
-  const enter = ['/usr/bin/nsenter', '-t', String(first), '-U', '--preserve-credentials', '--'];
-  const [file, ...args] = [...asOwner, ...enter, '/bin/sh', '-c', SEAL];
-  const end = await runQuietly(file as string, args, {});
-  return end.ok ? null : `its user namespace could not be sealed: ${end.message}`;
+  const problem = await prepare(first, asOwner, ['-U'], SEAL);
+  return problem && `its user namespace could not be sealed: ${problem}`;
 }
 
 /** Bounds the number of files in a sandbox's file systems in memory, whose sizes are `folders`; otherwise like {@link seal}. */
@@ -77,14 +75,25 @@ export async function boundFiles(
   asOwner: readonly string[],
   folders: Readonly<Record<string, number>>,
 ): Promise<string | null> {
-  const enter = ['/usr/bin/nsenter', '-t', String(first), '-U', '-m', '--preserve-credentials', '--'];
   const mounts = Object.entries(folders).map(([folder, bytes]) => {
     const options = `remount,nosuid,nodev,nr_inodes=${maxFiles(bytes)}`;
     return `/usr/bin/mount -i --options-mode ignore -o ${options} ${folder}`;
   });
-  const [file, ...args] = [...asOwner, ...enter, '/bin/sh', '-c', mounts.join(' && ')];
+  const problem = await prepare(first, asOwner, ['-U', '-m'], mounts.join(' && '));
+  return problem && `the files of its memory could not be bounded: ${problem}`;
+}
+
+/** Runs a script of the host's in namespaces of a first process. Null, or what it failed with. */
+async function prepare(
+  first: number,
+  asOwner: readonly string[],
+  namespaces: readonly string[],
+  script: string,
+): Promise<string | null> {
+  const enter = ['/usr/bin/nsenter', '-t', String(first), ...namespaces, '--preserve-credentials', '--'];
+  const [file, ...args] = [...asOwner, ...enter, '/bin/sh', '-c', script];
   const end = await runQuietly(file as string, args, {});
-  return end.ok ? null : `the files of its memory could not be bounded: ${end.message}`;
+  return end.ok ? null : end.message;
 }
 
 /**

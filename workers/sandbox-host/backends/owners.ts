@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
+import type { Creation, Handle } from './backend.ts';
 
 /** First of the user ids of sandboxes: in what systemd's list of ranges leaves free, above all of directories. */
 const FIRST = 2_100_000_000;
@@ -39,6 +40,19 @@ export class Owners {
     while (inUse.has(this.first + this.next) && inUse.size < PER_HOST);
     this.taken.set(sandboxId, this.first + this.next);
     return this.first + this.next;
+  }
+
+  /** Makes a sandbox with an owner of its own, or with that of the one beside which it is; no owner is kept if that fails. */
+  async lend(
+    { sandboxId, besides }: Pick<Creation, 'sandboxId' | 'besides'>,
+    make: (owner: number | null) => Promise<Handle>,
+  ): Promise<Handle> {
+    try {
+      return await make(besides ? besides.ownerUid : this.take(sandboxId));
+    } catch (error) {
+      this.giveBack(sandboxId);
+      throw error;
+    }
   }
 
   /** The sandbox is gone. */
