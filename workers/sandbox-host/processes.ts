@@ -7,6 +7,8 @@ const TICKS_PER_SECOND = 100;
 export interface ProcessInfo {
   readonly pid: number;
   readonly parent: number;
+  /** Its process group: a job of its shell's. */
+  readonly group: number;
   /** Process id of its session's leader. */
   readonly session: number;
   /** When it started, in ticks since boot: with `pid` it names one process for good. */
@@ -49,6 +51,7 @@ export function processInfo(pid: number, proc = '/proc'): ProcessInfo | null {
     zombie: fields[0] === 'Z' || fields[0] === 'X',
     stopped: fields[0] === 'T',
     parent: Number(fields[1]),
+    group: Number(fields[2]),
     session: Number(fields[3]),
     foreground: Number(fields[5]),
     terminal: terminalOf(Number(fields[4])),

@@ -213,8 +213,11 @@ export class Bash {
 
   /** Who waits for something to be typed: bash for the next command, or something that this one runs. */
   waitsForInput(): 'bash' | 'program' | null {
-    for (const { pid, session } of this.options.backend.processes(this.options.handle)) {
-      const terminal = session === this.pty.pid ? terminalWaitedFor(pid) : null;
+    for (const info of this.options.backend.processes(this.options.handle)) {
+      const { pid } = info;
+      // Only the foreground is given what is typed: a job in the background that reads is stopped at it.
+      const mayRead = info.session === this.pty.pid && info.group === info.foreground && !info.stopped;
+      const terminal = mayRead ? terminalWaitedFor(pid) : null;
       if (terminal === null) continue;
       if (!this.own.has(pid) || terminal === '/dev/tty') return 'program';
       // What it has told may wait to be read, and what was typed for it, too.

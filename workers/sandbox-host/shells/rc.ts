@@ -31,7 +31,8 @@ function report(secret: string, call: string | number, status: string): string {
 
 /**
  * What a shell reads first. What it defines works under `exec >/dev/null`, `set -eu` and the like, shows up in no
- * trace, and is defined again after every command. `home`: where it is if `cwd` is gone.
+ * trace, and is defined again after every command. An end of input that came too late for the program it was for
+ * does not end the shell (IGNOREEOF). `home`: where it is if `cwd` is gone.
  */
 export function rcFile(secret: string, cwd: string, home: string): string {
   const { begin, middle, end } = delimiters(secret);
@@ -48,7 +49,7 @@ cd -- ${quote(cwd)} 2>/dev/null || cd -- ${quote(home)} 2>/dev/null
 __rollout_call=0 __rollout_told=
 __rollout_reset() {
   builtin unset PROMPT_COMMAND
-  PS0= PS1= PS2= PROMPT_COMMAND=${quote(prompt)}
+  PS0= PS1= PS2= IGNOREEOF=9 PROMPT_COMMAND=${quote(prompt)}
 }
 __rollout_begin() {
   builtin printf '${format(begin)}begin:%s:0::${format(middle + end)}' "$1" >/dev/tty
