@@ -32,6 +32,12 @@ export function makeControlActivities({
   return {
     abortMany: (input) => atEdge('HostUnreachable', () => sandboxes.abortMany(input)),
 
+    copySoFar: (key) =>
+      atEdge('HostUnreachable', async () => {
+        const lines = await sandboxes.readAttemptLedger(key);
+        if (!(await store.getTerminal(key.rolloutId))) await store.putSoFar(key, recordsOf(lines));
+      }),
+
     // Its heartbeats say what the host holds, for whoever looks at it in the UI.
     presence: async () => {
       const context = Context.current();

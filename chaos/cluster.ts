@@ -1,4 +1,5 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
+import { cp } from 'node:fs/promises';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { stringify } from 'smol-toml';
@@ -46,6 +47,8 @@ export interface ClusterOptions {
   readonly graderCapacity?: number;
   /** Where the LLM server is no llama.cpp. */
   readonly llm?: Partial<LlmServer>;
+  /** The store begins as a copy of this folder. */
+  readonly storeFrom?: string;
   /** Each process counts and serves its metrics, from this port on. */
   readonly firstMetricsPort?: number;
   /** Settings of other things. */
@@ -90,6 +93,7 @@ export class Cluster {
     const { root, hosts } = options;
     const processes = new Processes(root);
     const store = await Volume.make(path.join(root, 'store'));
+    if (options.storeFrom !== undefined) await cp(options.storeFrom, store.folder, { recursive: true });
     const ports = {
       port: await choosePort('temporal.port', FIRST_PORT, false),
       uiPort: await choosePort('temporal.uiPort', FIRST_PORT + 1000, false),

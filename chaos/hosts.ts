@@ -8,12 +8,14 @@ import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { isDeepStrictEqual, promisify } from 'node:util';
 import { loadTools } from '../config/tools.ts';
+import { messageOf } from '../contracts/failures.ts';
 import { DEPLOYMENT } from '../contracts/queues.ts';
+import type { RolloutStatus } from '../contracts/signals.ts';
 import type { Trajectory } from '../contracts/trajectory.ts';
 import { problemsOf } from './checks.ts';
 import { Cluster, nodeCommand } from './cluster.ts';
 import { type Evidence, evidenceOf } from './evidence.ts';
-import { Fleet, type Flight } from './fleet.ts';
+import { Fleet, type Flight, whileAway } from './fleet.ts';
 import { leftOf, leftOnHosts } from './left.ts';
 import { apart, Network, networkProblem } from './network.ts';
 import { PolicyServer } from './policy-server.ts';
@@ -33,6 +35,8 @@ const SILENT_LLM_SECONDS = 20;
 const PATIENCE_MS = 900_000;
 /** Milliseconds for which two versions have work. */
 const RAMP_MS = 3000;
+/** How often a server is told of a version, and milliseconds in between. */
+const [MOST_TRIES, AGAIN_MS] = [10, 2000];
 /** Says that this process has a network of its own. */
 const APART = '--apart';
 /** What an agent is told first in a sandbox that takes the place of another. */
@@ -121,12 +125,17 @@ class Trouble {
       for (const flight of this.fleet.open) {
         const turns = this.policy.served.filter(({ task }) => task === flight.task.name).length;
         if (turns < 2) continue;
-        const { host } = await this.cluster.client.status(flight.rolloutId);
+        const { host } = await this.statusOf(flight);
         on.set(host, [...(on.get(host) ?? []), flight]);
       }
       if (HOSTS.every((host) => on.has(host))) return on;
       await delay(200);
     }
+  }
+
+  /** A server or worker that is too busy to answer is asked again. */
+  private statusOf({ rolloutId }: Flight): Promise<RolloutStatus> {
+    return whileAway(() => this.cluster.client.status(rolloutId));
   }
 
   /** Pulls the cable, until everything that ran there has begun again elsewhere. */
@@ -135,7 +144,7 @@ class Trouble {
     say(`${CUT} is cut off with ${there.length} rollouts`);
     for (const flight of there) {
       // One may have ended just before.
-      while (flight.result === null && (await this.cluster.client.status(flight.rolloutId)).attempt === 1) {
+      while (flight.result === null && (await this.statusOf(flight)).attempt === 1) {
         await delay(500);
       }
     }
@@ -179,11 +188,20 @@ class Trouble {
     say(`${name} has version ${buildId}`);
   }
 
+  /** As an operator does it, who says it again to a server that was too busy to answer. */
   private async deployment(command: string, ...more: readonly string[]): Promise<string> {
     const args = ['worker', 'deployment', command, ...more, '--address', this.cluster.address];
-    const { stdout } = await run(loadTools().temporal, args);
-    say(`${command} ${more.join(' ')}`);
-    return stdout;
+    for (let tries = 1; ; tries++) {
+      try {
+        const { stdout } = await run(loadTools().temporal, args);
+        say(`${command} ${more.join(' ')}`);
+        return stdout;
+      } catch (error) {
+        if (tries === MOST_TRIES) throw error;
+        say(`${command}: ${(error as { stderr?: string }).stderr?.trim() || messageOf(error)}`);
+        await delay(AGAIN_MS);
+      }
+    }
   }
 
   private async judge(): Promise<string[]> {

@@ -1,16 +1,11 @@
-import { spawnSync } from 'node:child_process';
-import { existsSync } from 'node:fs';
 import { parseArgs } from 'node:util';
+import { takeOwnMounts } from './own-mounts.ts';
 import { FAULTS, type FaultKind, KINDS } from './plan.ts';
 import { FULL, runRound, SHORT } from './round.ts';
 import { readProduction } from './temporal.ts';
 
 /** The seed of a run that names none. */
 const SEED = 20_261;
-
-const UNSHARE = '/usr/bin/unshare';
-/** Says that this process has mounts of its own. */
-const APART = '--apart';
 
 const { values } = parseArgs({
   options: {
@@ -34,13 +29,7 @@ if (
   process.exit(2);
 }
 
-// The disk that is made full is mounted for this process and its children alone, so that it goes with them.
-if (process.getuid?.() === 0 && !values.apart && existsSync(UNSHARE)) {
-  const node = [process.execPath, ...process.execArgv, process.argv[1] as string];
-  const argv = ['--mount', '--propagation', 'private', '--', ...node, APART, ...process.argv.slice(2)];
-  const { status } = spawnSync(UNSHARE, argv, { stdio: 'inherit' });
-  process.exit(status ?? 1);
-}
+takeOwnMounts(); // the disk that is made full
 
 /** @returns whether nothing was wrong */
 async function runOne(round: number): Promise<boolean> {

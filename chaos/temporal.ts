@@ -43,6 +43,7 @@ export async function startTemporal(
     waitForServer(
       `${where.place?.address ?? '127.0.0.1'}:${where.port}`,
       production ? 'temporal-system' : NAMESPACE,
+      { ended: child.ended },
     ),
     child.ended.then((how) => Promise.reject(new Error(`${how}:\n${tailOf(child.logFile)}`))),
   ]);

@@ -42,6 +42,19 @@ interface CommonFlags {
 /** Runs the `rollouts` command. @returns the exit code. */
 export async function main(argv: readonly string[]): Promise<number> {
   let code = 0;
+  try {
+    await makeProgram((ended) => {
+      code = ended;
+    }).parseAsync([...argv]);
+    return code;
+  } catch (error) {
+    process.stderr.write(`rollouts: ${printable(explain(error))}\n`);
+    return 2;
+  }
+}
+
+/** The command with all its flags; `done` is told the exit code. */
+export function makeProgram(done: (code: number) => void): Command {
   const program = new Command('rollouts')
     .description('Durable rollouts for reinforcement learning of LLM agents')
     .configureHelp({ showGlobalOptions: true })
@@ -68,7 +81,7 @@ export async function main(argv: readonly string[]): Promise<number> {
         .action(async (...given: unknown[]) => {
           const command = given.at(-1) as Command;
           const flags = command.optsWithGlobals() as CommonFlags & Record<string, unknown>;
-          code = await action(configOf(flags), makeOutput(flags.json === true), command.args, flags);
+          done(await action(configOf(flags), makeOutput(flags.json === true), command.args, flags));
         });
 
   const add = addTo(program);
@@ -253,14 +266,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     .option('--within <seconds>', 'how long they may take to end', fromZero, 900)
     .option('--moving <seconds>', 'how long the rest may take to go on elsewhere; 0: it stays', fromZero, 900)
     .option('--undo', 'take rollouts again', false);
-
-  try {
-    await program.parseAsync([...argv]);
-    return code;
-  } catch (error) {
-    process.stderr.write(`rollouts: ${printable(explain(error))}\n`);
-    return 2;
-  }
+  return program;
 }
 
 function count(text: string): number {

@@ -1,5 +1,6 @@
 import type { HandlerDeadlines, SettledRequest } from './deadlines.ts';
 import type { LedgerEnd } from './ledger.ts';
+import type { LookInput } from './look.ts';
 import type { CancelReason, RolloutRequest } from './request.ts';
 import type { RolloutResult } from './result.ts';
 import type { AbortReason, SandboxKind } from './sandbox.ts';
@@ -162,6 +163,8 @@ export interface EvaluateActivities {
 export interface HostActivities {
   /** Stops every selected agent at once. */
   abortMany(input: AbortMany): Promise<AbortedMany>;
+  /** Copies what an attempt has recorded here so far to the store, for whoever follows it; of one that has ended nothing. */
+  copySoFar(input: Omit<LookInput, 'host'>): Promise<void>;
   /** Lasts for as long as the host is up. */
   presence(): Promise<void>;
 }

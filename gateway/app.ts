@@ -9,6 +9,7 @@ import { type App, Gateway, type GatewayParts } from './gateway.ts';
 import { countRequests, serveMetrics } from './metrics.ts';
 import { answerProblems } from './problems.ts';
 import { batchRoutes } from './routes/batches.ts';
+import { conversationRoutes } from './routes/conversation.ts';
 import { groupRoutes } from './routes/groups.ts';
 import { operationRoutes } from './routes/operations.ts';
 import { pageRoutes } from './routes/page.ts';
@@ -70,6 +71,7 @@ export async function makeApp({ tokens, log, traced = false, ...parts }: AppOpti
   for (const routes of [
     rolloutRoutes,
     trajectoryRoutes,
+    conversationRoutes,
     groupRoutes,
     batchRoutes,
     poolRoutes,

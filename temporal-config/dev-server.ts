@@ -44,23 +44,38 @@ export function withParentDeath(command: string, args: readonly string[]): [stri
   return setpriv ? [setpriv, ['--pdeathsig', 'KILL', '--', command, ...args]] : [command, [...args]];
 }
 
+/** Milliseconds for one question: a server that ends while it starts answers none. */
+const ANSWER_MS = 5000;
+
 /**
- * Waits until a server answers and knows its namespace.
- * @throws Error of the last try after `timeoutMs`.
+ * Waits until a server answers and knows its namespace; no longer than it lives, if its end is known (`ended`).
+ * @throws Error of the last try after `timeoutMs`, or when the server has ended.
  */
 export async function waitForServer(
   address: string,
   namespace: string,
-  timeoutMs = 60_000,
+  { timeoutMs = 60_000, ended }: { timeoutMs?: number; ended?: Promise<unknown> } = {},
 ): Promise<Connection> {
   const giveUpAt = Date.now() + timeoutMs;
+  let hasEnded = false;
+  const end = () => {
+    hasEnded = true;
+  };
+  ended?.then(end, end);
   for (;;) {
+    let connection: Connection | undefined;
     try {
-      const connection = await Connection.connect({ address, connectTimeout: '2s' });
-      await connection.workflowService.describeNamespace({ namespace });
-      return connection;
+      connection = await Connection.connect({ address, connectTimeout: '2s' });
+      const { workflowService } = connection;
+      await connection.withDeadline(Date.now() + ANSWER_MS, () =>
+        workflowService.describeNamespace({ namespace }),
+      );
+      // Another server may have its port.
+      if (!hasEnded) return connection;
+      throw new Error(`the Temporal server at ${address} has ended`);
     } catch (error) {
-      if (Date.now() > giveUpAt) throw error;
+      await connection?.close();
+      if (hasEnded || Date.now() > giveUpAt) throw error;
       await delay(100); // the server has no way to tell when it is ready
     }
   }

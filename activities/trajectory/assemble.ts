@@ -44,9 +44,7 @@ export function assembleTrajectory(
   context: AssembleContext,
   { index, count }: { index: number; count: number } = { index: 0, count: 1 },
 ): Trajectory {
-  const begin = records[0];
-  const sequence = TokenSequence.fromLedger(records);
-  if (begin?.kind !== 'begin' || !sequence) throw new RolloutError('StoreCorrupt', 'the ledger is empty');
+  const { model, turns, messages, ...tokens } = recordedSequence(records);
   const end = records.find((record) => record.kind === 'end');
   const ended = end?.ended ?? 'aborted';
   const { request } = context;
@@ -61,21 +59,40 @@ export function assembleTrajectory(
     sample: request.sample,
     group_id: request.groupId ?? null,
     batch_id: request.batchId ?? null,
+    ...tokens,
+    reward: context.reward,
+    finish_reason: ended,
+    truncated: truncationOf(ended),
+    turns,
+    messages,
+    sampling: request.sampling,
+    model,
+    metadata: { ...context.metadata, tool_calls: toolCallCounts(records) },
+  };
+  return Trajectory.parse({ ...record, checksum: checksumOf(record) });
+}
+
+/** What a trajectory has of one sequence's ledger alone, whether or not that has come to its end. */
+export type RecordedSequence = Pick<
+  Trajectory,
+  'input_ids' | 'output_ids' | 'logprobs' | 'loss_mask' | 'policy_versions' | 'turns' | 'messages' | 'model'
+>;
+
+/** @throws RolloutError StoreCorrupt if the records contradict each other */
+export function recordedSequence(records: readonly LedgerRecord[]): RecordedSequence {
+  const begin = records[0];
+  const sequence = TokenSequence.fromLedger(records);
+  if (begin?.kind !== 'begin' || !sequence) throw new RolloutError('StoreCorrupt', 'the ledger is empty');
+  return {
     input_ids: [...sequence.inputIds],
     output_ids: sequence.outputIds,
     logprobs: sequence.logprobs,
     loss_mask: sequence.lossMask,
     policy_versions: sequence.policyVersions,
-    reward: context.reward,
-    finish_reason: ended,
-    truncated: truncationOf(ended),
     turns: turnsOf(records),
     messages: messagesOf(records),
-    sampling: request.sampling,
     model: begin.model,
-    metadata: { ...context.metadata, tool_calls: toolCallCounts(records) },
   };
-  return Trajectory.parse({ ...record, checksum: checksumOf(record) });
 }
 
 /** The truncation that a way of ending stands for, if it is one. */

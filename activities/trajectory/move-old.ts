@@ -3,15 +3,15 @@ import { readdir, readFile, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { messageOf, RolloutError } from '../../contracts/failures.ts';
 import type { Archive } from './archive.ts';
-import { TERMINAL_FILE, type TrajectoryStore } from './store.ts';
+import { LEFT_BEHIND, TERMINAL_FILE, type TrajectoryStore } from './store.ts';
 import { syncFolder } from './sync-folder.ts';
 
 /** Rollouts whose files are moved at once: an archive far away is waited for. */
 const AT_ONCE = 8;
 /** Of 256 folders. */
 const SPREAD = /^[0-9a-f]{2}$/;
-/** Drafts of files that were never finished, and workspaces of a pause that is over: nobody reads them. */
-const WORTHLESS = /\.draft$|\.workspace\.tar(\.json)?$/;
+/** A file that was never finished. */
+const DRAFT = /\.draft$/;
 
 /** Which files of a store are moved. */
 export interface MoveOldOptions {
@@ -71,7 +71,9 @@ async function moveOne(
 ): Promise<void> {
   const folder = path.join(store.folder, place);
   const names = await readdir(folder);
-  const files = names.filter((name) => name !== TERMINAL_FILE && !WORTHLESS.test(name));
+  const files = names.filter(
+    (name) => name !== TERMINAL_FILE && !DRAFT.test(name) && !LEFT_BEHIND.test(name),
+  );
   if (!names.includes(TERMINAL_FILE) || open.has(rollout) || files.length === 0) return;
   const stats = await Promise.all(names.map((name) => stat(path.join(folder, name))));
   if (stats.some(({ mtimeMs }) => mtimeMs >= before)) return;

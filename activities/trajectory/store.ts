@@ -17,6 +17,12 @@ export interface AttemptKey {
   readonly attempt: number;
 }
 
+/** What an attempt that goes on has recorded. */
+const SO_FAR = 'so-far.json';
+
+/** What nobody reads once a rollout has ended: workspaces of its pauses, and what was followed. */
+export const LEFT_BEHIND = /\.workspace\.tar(\.json)?$|\.so-far\.json$/;
+
 /** Of each rollout that has ended. */
 export const TERMINAL_FILE = 'terminal.json';
 
@@ -25,7 +31,8 @@ export const TERMINAL_FILE = 'terminal.json';
  * all; a terminal record, once there, is never replaced.
  *
  * `<folder>/<2 hex digits>/<rollout id>/terminal.json` and, per workflow run and attempt,
- * `<run id>-<attempt>.ledger.jsonl` and `….trajectory.jsonl`; in a pause also `….<entry>.workspace.tar` with `….json`.
+ * `<run id>-<attempt>.ledger.jsonl` and `….trajectory.jsonl`; in a pause also `….<entry>.workspace.tar` with `….json`, and of
+ * one that somebody follows `….so-far.json`.
  * What is no longer there is read from the archive, where there is one.
  */
 export class TrajectoryStore {
@@ -65,6 +72,23 @@ export class TrajectoryStore {
   }
 
   /**
+   * Keeps what an attempt that goes on has recorded, for whoever follows it; its ledger comes when it ends.
+   * @throws RolloutError StoreFailed
+   */
+  async putSoFar(key: AttemptKey, records: readonly LedgerRecord[]): Promise<void> {
+    const file = this.attemptFile(key, SO_FAR);
+    // Records only come on: as many are the same ones.
+    if ((await readIfThere(file))?.startsWith(`${records.length}\n`)) return;
+    await writeWhole(file, `${records.length}\n${JSON.stringify(records)}`);
+  }
+
+  /** What was kept of an attempt that goes on; none if nothing was. @throws RolloutError StoreFailed */
+  async getSoFar(key: AttemptKey): Promise<LedgerRecord[]> {
+    const text = await readIfThere(this.attemptFile(key, SO_FAR));
+    return text === undefined ? [] : (JSON.parse(text.slice(text.indexOf('\n'))) as LedgerRecord[]);
+  }
+
+  /**
    * Where the workspace of an attempt is kept while a pause takes its sandbox, and what is known of it there; one
    * place per entry into the run stage. @throws RolloutError StoreFailed
    */
@@ -79,12 +103,12 @@ export class TrajectoryStore {
     await writeWhole(`${shelf.file}.json`, JSON.stringify(shelf));
   }
 
-  /** Workspaces of a rollout that has ended are wanted no more. @throws RolloutError StoreFailed */
-  private async dropShelves(rolloutId: string): Promise<void> {
+  /** What a rollout that has ended leaves behind. @throws RolloutError StoreFailed */
+  private async dropWorthless(rolloutId: string): Promise<void> {
     const folder = this.rolloutFolder(rolloutId);
     try {
       for (const name of await readdir(folder)) {
-        if (/\.workspace\.tar(\.json)?$/.test(name)) await rm(path.join(folder, name), { force: true });
+        if (LEFT_BEHIND.test(name)) await rm(path.join(folder, name), { force: true });
       }
     } catch (error) {
       throw new RolloutError('StoreFailed', `cannot clear ${folder}: ${messageOf(error)}`, { cause: error });
@@ -117,7 +141,7 @@ export class TrajectoryStore {
   async putTerminal(result: RolloutResult): Promise<RolloutResult> {
     const file = path.join(this.rolloutFolder(result.rolloutId), TERMINAL_FILE);
     const created = await writeWhole(file, `${JSON.stringify(result, null, 2)}\n`, { exclusive: true });
-    await this.dropShelves(result.rolloutId);
+    await this.dropWorthless(result.rolloutId);
     if (created) return result;
     return (await this.getTerminal(result.rolloutId)) as RolloutResult;
   }

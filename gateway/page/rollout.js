@@ -1,4 +1,4 @@
-import { get, orNull } from './api.js';
+import { get, orNull, Problem } from './api.js';
 import { Conversation } from './conversation.js';
 import { bytes, count, decimal, duration, moment, plural } from './format.js';
 import { html } from './html.js';
@@ -26,15 +26,18 @@ export class Rollout extends Loaded {
       orNull(get(`${place}/timeline`, { signal })),
     ]);
     const { record = null } = answer;
-    const sequences = record?.trajectory ? await get(`${place}/trajectory`, { signal }) : [];
-    return { stage: answer.stage, record, timeline, sequences, reads: sequences.map(turnsOf) };
+    const { said: before } = this.state.data?.id === id ? this.state.data : {};
+    const said = record ? await trajectoryOf(record, place, signal) : await soFar(place, before, signal);
+    const reads = said.sequences === before?.sequences ? before.reads : said.sequences.map(turnsOf);
+    return { id, stage: answer.stage, record, timeline, said: { ...said, reads } };
   }
 
   every(data) {
     return data === undefined || data.record === null ? AGAIN_MS : null;
   }
 
-  show({ stage, record, timeline, sequences, reads }, { id, query, service }) {
+  show({ stage, record, timeline, said }, { id, query, service }) {
+    const { attempt, sequences, reads, silent } = said;
     const task = sequences[0]?.task;
     const chosen = Math.min(Number(query.sequence ?? 0), sequences.length - 1);
     const turns = reads.flatMap((read) => read.turns);
@@ -62,13 +65,46 @@ export class Rollout extends Loaded {
         sequences.length > 0 &&
         html`<section aria-labelledby="conversation-heading">
           <h2 id="conversation-heading">Conversation</h2>
+          ${!record && html`<p class="quiet" role="status" aria-label="Under way">${underWay(reads[chosen], timeline)}</p>`}
           ${sequences.length > 1 && html`<${Sequences} id=${id} query=${query} chosen=${chosen} reads=${reads} />`}
-          <${Conversation} key=${chosen} sequence=${sequences[chosen]} read=${reads[chosen]} shade=${query.shade ?? 'text'} />
+          <${Conversation} key=${`${attempt}:${chosen}`} sequence=${sequences[chosen]} read=${reads[chosen]} shade=${query.shade ?? 'text'} />
         </section>`
       }
+      ${!record && silent && html`<p class="problem" role="alert">What was said since is not known now: ${silent}.</p>`}
       ${record && sequences.length === 0 && html`<p class="quiet">It ended before its first token: there is no trajectory.</p>`}
     `;
   }
+}
+
+async function trajectoryOf({ attempt, trajectory }, place, signal) {
+  return { attempt, sequences: trajectory ? await get(`${place}/trajectory`, { signal }) : [], silent: null };
+}
+
+/** What an open rollout has recorded; what was known before, and why, while its host cannot be asked. */
+async function soFar(place, before, signal) {
+  try {
+    const { attempt, records, sequences } = await get(`${place}/conversation`, { signal });
+    const isSame = before?.attempt === attempt && before.records === records;
+    return { attempt, records, sequences: isSame ? before.sequences : sequences, silent: null };
+  } catch (problem) {
+    if (!(problem instanceof Problem) || ![404, 409, 503].includes(problem.status)) throw problem;
+    const { attempt = 1, records = 0, sequences = [] } = before ?? {};
+    // Of one that has ended the record comes next.
+    return { attempt, records, sequences, silent: problem.status === 503 ? problem.message : null };
+  }
+}
+
+/** What an open rollout's agent does, as far as it has recorded. */
+function underWay({ turns }, timeline) {
+  const { stage } = timeline?.status ?? {};
+  if (stage === 'paused') return 'So far; it is paused.';
+  if (stage === 'evaluate') return 'To its end; it is being graded.';
+  const last = turns.at(-1);
+  const called =
+    last?.finish === 'abort' ? [] : (last?.calls ?? []).filter((call) => call.result_status === null);
+  if (called.length === 0)
+    return `So far; the model is at turn ${last?.finish === 'abort' ? last.index : turns.length}.`;
+  return `So far; turn ${last.index} has called ${called.map(({ tool }) => tool).join(', ')}.`;
 }
 
 const Fact = ({ name, children }) => html`<dt>${name}</dt><dd>${children}</dd>`;

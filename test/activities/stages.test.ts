@@ -14,7 +14,7 @@ import { HandlerRegistry } from '../../activities/handlers/registry.ts';
 import { makeInitActivities } from '../../activities/init.ts';
 import type { PoolView } from '../../activities/llm/pool-view.ts';
 import { makeRunActivities } from '../../activities/run.ts';
-import { readTrajectory, TrajectoryStore } from '../../activities/trajectory/store.ts';
+import { type AttemptKey, readTrajectory, TrajectoryStore } from '../../activities/trajectory/store.ts';
 import { loadTools } from '../../config/tools.ts';
 import { recordIdentity, recordTimings } from '../../contracts/record.ts';
 import type { ConcludeInput, Placement, RunReport, Shelf } from '../../contracts/stages.ts';
@@ -23,6 +23,7 @@ import { startHost } from '../sandbox/support.ts';
 import { decode, letterPolicy } from '../support/letters.ts';
 import { viewOf } from '../support/pool.ts';
 import { settledRequest } from '../support/settled.ts';
+import { gate } from '../workflows/kept.ts';
 
 const request = settledRequest({
   rolloutId: 'stages:1',
@@ -76,7 +77,7 @@ async function stages(t: TestContext, policy: Policy = letterPolicy({ replies })
   const { init } = makeInitActivities({ handlers, sandboxes, host: loadTools(), store });
   const { run } = makeRunActivities({ handlers, sandboxes, policies, parser: fenced, store });
   const { evaluate, conclude } = makeEvaluateActivities({ handlers, store, sandboxes });
-  const { abort, pause, release, shelve } = makeControlActivities({ sandboxes, store });
+  const { abort, pause, release, shelve, copySoFar } = makeControlActivities({ sandboxes, store });
   const record = { startedAt: new Date().toISOString(), retried: [], initMs: 1, runMs: 1 };
   return {
     stateDir,
@@ -100,6 +101,7 @@ async function stages(t: TestContext, policy: Policy = letterPolicy({ replies })
     },
     conclude: (result: ConcludeInput['result']) =>
       inActivity(() => conclude({ request, attempt: 1, result })),
+    copySoFar: (key: AttemptKey) => inActivity(() => copySoFar(key)),
     abort: ({ sandboxId }: Placement) => inActivity(() => abort({ sandboxId, reason: 'stale' })),
     release: (placement: Placement) =>
       inActivity(() => release({ request, attempt: 1, placement, reason: 'failed' })),
@@ -130,6 +132,36 @@ test('init, run and evaluate make a graded, token-exact trajectory, and leave no
     decode([...(trajectory?.input_ids ?? []), ...(trajectory?.output_ids ?? [])]),
     `Copy in.txt to out.txt.[assistant]${replies[0]}[tool]0[assistant]${replies[1]}[tool]hello[assistant]done`,
   );
+});
+
+test('what an agent has recorded so far is in the store for whoever follows it, until it has ended', async (t) => {
+  const asked = gate();
+  const goOn = gate();
+  let requests = 0;
+  const onGenerate = async () => {
+    if (++requests !== 2) return;
+    asked.open();
+    await goOn.passed;
+  };
+  const s = await stages(t, letterPolicy({ replies, onGenerate }));
+  const key = { rolloutId: request.rolloutId, workflowRunId: RUN_ID, attempt: 1 };
+  const placement = await s.init();
+  const running = s.run(placement);
+  await asked.passed;
+  assert.deepEqual(await s.store.getSoFar(key), []);
+  await s.copySoFar(key);
+  const soFar = await s.store.getSoFar(key);
+  assert.deepEqual(
+    soFar.map(({ kind }) => kind),
+    ['begin', 'sampled', 'observed'],
+  );
+  goOn.open();
+  await running;
+  assert.deepEqual(soFar, (await s.store.getLedger(key))?.slice(0, 3));
+  await s.evaluate(placement);
+  assert.deepEqual(await s.store.getSoFar(key), [], 'gone with the record');
+  await s.copySoFar(key);
+  assert.deepEqual(await s.store.getSoFar(key), [], 'and not made again');
 });
 
 test('run asked twice after it had handed over answers from the store', async (t) => {

@@ -17,6 +17,14 @@ export function documentedCommands(): DocumentedCommand[] {
   });
 }
 
+/** The text of every page that is delivered, and of what tells somebody on call what to do. */
+export function texts(): { page: string; text: string }[] {
+  return [...pages(), 'monitoring/alerts.yml', 'contracts/failures.ts'].map((page) => ({
+    page,
+    text: readFileSync(path.join(PROJECT_ROOT, page), 'utf8'),
+  }));
+}
+
 function pages(): string[] {
   const skipped = new Set(['node_modules', '.git', '.rollouts', 'test']);
   const found: string[] = [];

@@ -2,8 +2,9 @@ import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
+import { makeProgram } from '../../client/cli.ts';
 import { PROJECT_ROOT } from '../../config/tools.ts';
-import { commandsOf, documentedCommands } from './blocks.ts';
+import { commandsOf, documentedCommands, texts } from './blocks.ts';
 import { COMMANDS, runBy } from './commands.ts';
 
 test('commands are found in a block', () => {
@@ -20,6 +21,30 @@ test('it is known of every command of the documentation who runs it, and of no o
   for (const command of Object.keys(COMMANDS)) {
     assert.ok(said.has(command), `nowhere in the documentation: ${command}`);
   }
+});
+
+test('every `rollouts …` that a page, an alert or a failure names is one that there is, with its flags', () => {
+  const program = makeProgram(() => {});
+  const problems: string[] = [];
+  let seen = 0;
+  for (const { page, text } of texts()) {
+    for (const [, line] of text.matchAll(/`(?:npx )?rollouts ((?![=…])[^`]+)`/g)) {
+      seen++;
+      let command = program;
+      const words = (line as string).split(/\s+/);
+      for (const word of words) {
+        const next = command.commands.find((each) => each.name() === word);
+        if (!next) break;
+        command = next;
+      }
+      const known = new Set([...program.options, ...command.options].map(({ long }) => long));
+      const flags = words.map((word) => /^--[\w-]+/.exec(word)?.[0]).filter((flag) => flag !== undefined);
+      if (command === program) problems.push(`${page}: no command ${line}`);
+      for (const flag of flags) if (!known.has(flag)) problems.push(`${page}: no ${flag} in ${line}`);
+    }
+  }
+  assert.ok(seen > 50, `${seen}`);
+  assert.deepEqual(problems, []);
 });
 
 test('what is to run a command is there', () => {

@@ -40,7 +40,7 @@ async function open(place: string, at?: string): Promise<Page> {
   const { browser, url } = await shared();
   const context = await browser.newContext({ viewport: { width: 1400, height: 900 } });
   const page = await context.newPage();
-  page.setDefaultTimeout(60_000);
+  page.setDefaultTimeout(240_000); // as `until`: a loaded machine may take its time
   page.on('pageerror', (error) => assert.fail(error));
   await page.goto(`${at ?? url}/#/${place}`);
   return page;
@@ -210,6 +210,8 @@ test('500 turns of 100,000 tokens are a few thousand elements, and arrows go thr
   await page.keyboard.press('Enter');
   await page.getByRole('article', { name: 'Turn 250 of 499' }).getByText('<|im_end|>').first().waitFor();
   assert.equal(await focused(), 'turn-250');
+  // As a reader goes away from there; until then it is kept where it is.
+  await page.mouse.wheel(0, -100);
   await page.getByText('Turns as a table (500)').click();
   await page.getByRole('table', { name: 'Times of turns' }).getByRole('row').nth(1).waitFor();
   assert.ok((await elements()) < MOST_ELEMENTS, `${await elements()}`);
@@ -255,7 +257,9 @@ test('what a model, a tool or a task says is text, whatever it says', { skip }, 
   assert.doesNotMatch(policy, /unsafe|\*/);
 });
 
-test('a failed rollout says what to do; one that runs is followed to its record', { skip }, async () => {
+test('a failed rollout says what to do; one that runs is followed turn by turn to its record', {
+  skip,
+}, async () => {
   const { script } = service.service.workers;
   script.init = async () => fail('InvalidTask', 'data.answer: missing');
   await service.service.client.execute({ rolloutId: 'wrong:0', task: TASK });
@@ -271,6 +275,10 @@ test('a failed rollout says what to do; one that runs is followed to its record'
     await goOn.passed;
     return report;
   };
+  const ledger = await ledgerOf((await shared()).tokenizer, 'How many lines has a.txt?', TURNS);
+  // Its host has the prompt, the first turn and a call that runs.
+  let there = 2;
+  script.copySoFar = (key) => store.putSoFar(key, ledger.slice(0, there));
   const ended = recorded('open:0', TURNS);
   await until(
     async () => (await service.service.client.stageOf('open:0').catch(() => null)) === 'run',
@@ -279,10 +287,35 @@ test('a failed rollout says what to do; one that runs is followed to its record'
   const page = await open('rollouts/open:0');
   await page.getByRole('heading', { name: 'Now' }).waitFor();
   await page.getByText('turn 7, 1,234 tokens (last heartbeat)').waitFor();
+  const turns = page.getByRole('feed', { name: 'Turns' }).getByRole('article');
+  const underWay = page.getByRole('status', { name: 'Under way' });
+  await underWay.getByText('So far; turn 0 has called bash.').waitFor();
+  assert.equal(await turns.count(), 1);
+  assert.equal(await turns.first().getByText('2 a.txt').count(), 0);
+  there = 4;
+  await underWay.getByText('So far; turn 1 has called bash.').waitFor();
+  await turns.first().getByText('2 a.txt').waitFor();
+  await page.getByRole('radio', { name: 'log-probability' }).check();
+  await page.getByRole('group', { name: 'Turn 1, sampled' }).getByText('<|im_end|>').waitFor();
   await shoot(page, 'running');
+  // What is known stays while its host is away.
+  script.copySoFar = () => fail('HostUnreachable', 'no such socket');
+  await page.getByRole('alert').getByText('host host-a does not answer: no such socket').waitFor();
+  assert.equal(await turns.count(), 2);
+  const told = `${(await shared()).url}/v1/rollouts/open:0/conversation`;
+  script.copySoFar = async () => {};
+  await until(async () => (await fetch(told)).ok, 'its host is back');
+  const answer = await fetch(told);
+  const { sequences } = (await answer.json()) as { sequences: { output_ids: number[] }[] };
+  const headers = { 'If-None-Match': answer.headers.get('etag') as string };
+  assert.equal((await fetch(told, { headers })).status, 304);
   goOn.open();
   await ended;
-  await page.getByText('There are 2 lines.').waitFor();
+  const { ids } = await sequenceOf('open:0');
+  assert.deepEqual(sequences[0]?.output_ids, ids.slice(0, sequences[0]?.output_ids.length));
+  await page.getByRole('heading', { name: 'Record' }).waitFor();
+  assert.equal(await turns.count(), 3);
+  assert.equal((await fetch(told)).status, 409);
 });
 
 test('rollouts of a group and a batch that no workflow keeps, as `rollouts run` begins them, are shown', {

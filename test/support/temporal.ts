@@ -27,23 +27,21 @@ export async function startTestServer(settings: Record<string, string> = {}, tri
   const child: ChildProcess = spawn(command, args, { stdio: 'ignore' });
   const ended = once(child, 'exit');
   const address = `127.0.0.1:${port}`;
-  const connection = await Promise.race([waitForServer(address, 'default'), ended.then(() => undefined)]);
-  if (!connection) {
+  const stop = async () => {
+    child.kill('SIGKILL');
+    await ended;
     await rm(folder, { recursive: true, force: true });
-    if (tries > 1) return startTestServer(settings, tries - 1); // another process took one of its ports
-    throw new Error('the Temporal server ended at once');
-  }
-  await connection.close();
-  return {
-    address,
-    uiUrl: `http://127.0.0.1:${uiPort}`,
-    databaseFile,
-    stop: async () => {
-      child.kill('SIGKILL');
-      await ended;
-      await rm(folder, { recursive: true, force: true });
-    },
   };
+  try {
+    const connection = await waitForServer(address, 'default', { ended });
+    await connection.close();
+  } catch (error) {
+    // Another process took one of its ports, or it does not come up: left to itself it would keep this process.
+    await stop();
+    if (tries > 1) return startTestServer(settings, tries - 1);
+    throw error;
+  }
+  return { address, uiUrl: `http://127.0.0.1:${uiPort}`, databaseFile, stop };
 }
 
 /** A TCP port that was free a moment ago. */

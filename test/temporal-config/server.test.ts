@@ -58,3 +58,9 @@ test('search attributes are registered on a server that has none, and again with
   for (const name of names) assert.ok(customAttributes?.[name], name);
   assert.deepEqual(await registerSearchAttributes(connection, 'default'), []);
 });
+
+test('a server that ends while it starts is waited for no longer', async () => {
+  const ended = Promise.resolve();
+  const address = `127.0.0.1:${await freePort()}`;
+  await assert.rejects(waitForServer(address, 'default', { ended, timeoutMs: 2 ** 31 }));
+});

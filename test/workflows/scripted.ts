@@ -40,6 +40,7 @@ export interface Script {
   shelve: ControlActivities['shelve'];
   release: ControlActivities['release'];
   abortMany: HostActivities['abortMany'];
+  copySoFar: HostActivities['copySoFar'];
 }
 
 export const placement: Placement = {
@@ -94,6 +95,7 @@ export const usual: Script = {
   shelve: async () => null,
   release: async () => ({ processesKilled: 4, released: { killMs: 30, ms: 8 }, problem: null }),
   abortMany: async () => ({ rolloutIds: [], unheld: [] }),
+  copySoFar: async () => {},
 };
 
 /** Throws a failure of the table as a stage would. */
@@ -174,6 +176,7 @@ export async function startScriptedWorkers(
         shelve: called('shelve'),
         release: called('release'),
         abortMany: called('abortMany'),
+        copySoFar: called('copySoFar'),
       },
     }),
   ];

@@ -149,7 +149,10 @@ class Parts {
     const launch = async (tries: number): Promise<Running> => {
       const [command, args] = withParentDeath(this.tools.temporal, devServerArguments(server));
       const child = this.processes.start({ name: 'temporal', command, args });
-      const connection = await Promise.race([waitForServer(address, namespace), child.ended]);
+      const connection = await Promise.race([
+        waitForServer(address, namespace, { ended: child.ended }),
+        child.ended,
+      ]);
       if (typeof connection === 'string') {
         // It chooses inner ports by itself, and another process may take one before it does.
         if (tries > 1) return launch(tries - 1);
