@@ -4,6 +4,7 @@ import { LOADER } from './apptainer-shared.ts';
 import type { Program } from './backend.ts';
 import { CLOSE_DESCRIPTORS } from './launcher.ts';
 import { SEAL, UNTRACEABLE, withoutPrivileges } from './namespaces.ts';
+import { FILTER_NAME } from './seccomp/install.ts';
 
 /** Where the host's tools are inside. */
 export const TOOLS = '/run/rollout-tools';
@@ -12,6 +13,8 @@ export const TOOLS = '/run/rollout-tools';
 export function tool(name: string, ...args: string[]): string[] {
   return [`${TOOLS}/${LOADER}`, '--inhibit-cache', '--library-path', TOOLS, `${TOOLS}/${name}`, ...args];
 }
+
+const HOSTS_BASH = tool('bash', '--norc', '--noprofile');
 
 /** The beginning of an argv whose rest has no privilege of the sandbox's user namespace, as `program` says. */
 export function dropPrivileges(program: Pick<Program, 'overModes'>): string[] {
@@ -24,22 +27,24 @@ export function dropPrivileges(program: Pick<Program, 'overModes'>): string[] {
  */
 export const HELD = { proc: 7, shm: 8, home: 9 } as const;
 
+/** Where an image says what environment it has: scripts, which the runtime would run with all privileges. */
+export const IMAGE_SETTINGS = '/.singularity.d/env';
+
 /**
- * First process of a sandbox, with all privileges of its user namespace to begin with. Tells the host what it
- * sees of the network and what environment the image sets; forbids user namespaces, in which what runs here
+ * First process of a sandbox, by the host's own bash, with all privileges of its user namespace to begin with. Tells
+ * the host what it sees of the network; uncovers `$3`, if that is set; forbids user namespaces, in which what runs here
  * could get privileges back and mount memory without bound; gives each file system in memory its share of `$1`
  * bytes, processes the rest, and /dev none; makes the home folder (`$2`) one that can be written to, whoever owns
- * the image's;
- * then gives up its privileges and environment, and lives as long as the host holds its stdin. What the host counts
- * is held open as {@link HELD}.
+ * the image's; then takes on the filter, gives up its privileges and environment, and lives as long as the host holds
+ * its stdin. What the host counts is held open as {@link HELD}.
  */
 const FIRST = `
 ${CLOSE_DESCRIPTORS}
 printf '%s\\0' "$(</proc/net/dev)"
-while IFS= read -r -d '' entry; do printf '%s\\0' "$entry"; done < /proc/self/environ
 unset \${!LD_*}
+[ -z "$3" ] || ${tool('umount').join(' ')} -i "$3" || exit 1
 ${SEAL} || exit 1
-[ -d "$2" ] || mkdir -p "$2" || exit 1
+[ -d "$2" ] || ${tool('mkdir').join(' ')} -p "$2" || exit 1
 [ -w "$2" ] || ${tool('mount').join(' ')} -i -t tmpfs -o nosuid,nodev,mode=700 home "$2" || exit 1
 declare -A topmost
 while read -r _ folder kind options _; do topmost[$folder]="$kind,$options"; done < /proc/self/mounts
@@ -65,7 +70,7 @@ cd /tmp
 exec ${HELD.proc}</proc
 [ ! -d /dev/shm ] || exec ${HELD.shm}</dev/shm
 [ -z "\${topmost[$2]}" ] || exec ${HELD.home}<"$2"
-exec -c ${tool('setpriv', ...UNTRACEABLE, '--').join(' ')} /bin/bash --norc --noprofile -c \\
+exec -c ${TOOLS}/${FILTER_NAME} ${tool('setpriv', ...UNTRACEABLE, '--').join(' ')} ${HOSTS_BASH.join(' ')} -c \\
   'printf "\\0ready\\n"; exec >/dev/null 2>&1; read -r _'`;
 
 /**
@@ -81,22 +86,30 @@ for name in passwd group; do mount --bind /tmp/$name /etc/$name; done
 shift
 exec "$@"`;
 
-/** The argv of the first process. */
-export function firstProcess(memoryBytes: number, home: string): string[] {
-  return ['/bin/bash', '--norc', '--noprofile', '-c', FIRST, 'first', String(memoryBytes), home];
+/** The argv of the first process. `covered`: what hides something of the image from the runtime; '' if nothing does. */
+export function firstProcess(memoryBytes: number, home: string, covered: string): string[] {
+  return [...HOSTS_BASH, '-c', FIRST, 'first', String(memoryBytes), home, covered];
 }
+
+/**
+ * The argv that prints the environment that an image sets, each variable up to a null: what the runtime would have had,
+ * by the image's own bash, with the filter and without privileges.
+ */
+export const READ_IMAGE_SETTINGS = [
+  ...['/bin/bash', '--norc', '--noprofile', '-c'],
+  `exec 3>&1 </dev/null >/dev/null 2>&1
+for script in ${IMAGE_SETTINGS}/*.sh; do [ ! -f "$script" ] || . "$script"; done
+exec /usr/bin/env -0 >&3`,
+];
 
 /** True if this is all that the first process says before it stands. */
 export function isReady(text: string): boolean {
   return text.endsWith('\0ready\n');
 }
 
-/**
- * What the first process said: the environment that the image sets.
- * @throws RolloutError SandboxFailed if it sees any network but its own loopback
- */
-export function readReport(text: string): Record<string, string> {
-  const [network = '', ...entries] = text.split('\0').slice(0, -2);
+/** Looks at what the first process said. @throws RolloutError SandboxFailed if it sees any network but its own loopback */
+export function checkReport(text: string): void {
+  const [network = ''] = text.split('\0');
   const devices = network
     .split('\n')
     .slice(2)
@@ -106,6 +119,14 @@ export function readReport(text: string): Record<string, string> {
       'SandboxFailed',
       `the sandbox has network devices (${devices.join(', ') || 'unknown'}): --net --network none has no effect here`,
     );
+  }
+}
+
+/** What {@link READ_IMAGE_SETTINGS} printed. @throws RolloutError SandboxFailed if it did not come to that */
+export function readSettings(text: string): Record<string, string> {
+  const entries = text.split('\0').slice(0, -1);
+  if (entries.length === 0) {
+    throw new RolloutError('SandboxFailed', `its scripts in ${IMAGE_SETTINGS} end the shell`);
   }
   const environment: Record<string, string> = {};
   for (const entry of entries) {
@@ -121,9 +142,9 @@ export function readReport(text: string): Record<string, string> {
 /** Folder that Apptainer adds to the library path. */
 const RUNTIME_LIBRARIES = '/.singularity.d/libs';
 
-/** Variables that Apptainer and the shell set, not the image. */
+/** Variables that Apptainer and the shell set, not the image; functions are the shell's as well. */
 const OF_THE_RUNTIME =
-  /^(APPTAINER|SINGULARITY)|^(PWD|OLDPWD|SHLVL|_|HOME|USER|LOGNAME|TERM|LANG|LC_ALL|PS1|PROMPT_COMMAND)$/;
+  /^(APPTAINER|SINGULARITY|BASH_FUNC_)|^(PWD|OLDPWD|SHLVL|_|HOME|USER|LOGNAME|TERM|LANG|LC_ALL|PS1|PROMPT_COMMAND)$/;
 
 /**
  * Runs on the host beside a sandbox, as its owner: starts Apptainer (`$@`), and when the host lets go of this

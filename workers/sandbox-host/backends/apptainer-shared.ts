@@ -15,8 +15,11 @@ import {
 import path from 'node:path';
 import { writeEtcFiles } from './system-files.ts';
 
-/** Programs of the host that prepare what runs inside: an image need not have them. */
-const TOOLS = ['/usr/bin/setpriv', '/usr/bin/mount'];
+/**
+ * Programs of the host that prepare what runs inside. Before the filter of system calls is set nothing of an image
+ * runs, and after it nothing has to.
+ */
+const TOOLS = ['/bin/bash', '/usr/bin/setpriv', '/usr/bin/mount', '/usr/bin/umount', '/usr/bin/mkdir'];
 
 /** Name of the loader among the tools: they run by it, with the host's libraries beside it. */
 export const LOADER = 'loader';
@@ -25,8 +28,10 @@ export const LOADER = 'loader';
 export interface ApptainerShared {
   /** Folder with {@link TOOLS}, their libraries and {@link LOADER}. */
   readonly tools: string;
-  /** An empty file, and an empty folder to mount on. */
+  /** An empty file and an empty folder, to cover others with. */
   readonly empty: string;
+  readonly emptyFolder: string;
+  /** To mount on. */
   readonly stage: string;
 }
 
@@ -35,9 +40,11 @@ export function writeApptainerShared(sharedDir: string): ApptainerShared {
   const shared = {
     tools: path.join(sharedDir, 'tools'),
     empty: path.join(sharedDir, 'empty'),
+    emptyFolder: path.join(sharedDir, 'nothing'),
     stage: path.join(sharedDir, 'stage'),
   };
-  for (const folder of [shared.tools, shared.stage]) mkdirSync(folder, { recursive: true });
+  for (const folder of [shared.tools, shared.emptyFolder, shared.stage])
+    mkdirSync(folder, { recursive: true });
   writeFileSync(shared.empty, '');
   writeEtcFiles(sharedDir);
   for (const tool of TOOLS) copyWithLibraries(tool, shared.tools);

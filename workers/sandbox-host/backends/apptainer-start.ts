@@ -12,7 +12,7 @@ import {
   SANDBOX_VARIABLE,
   signal,
 } from '../processes.ts';
-import { isReady, readReport } from './apptainer-scripts.ts';
+import { checkReport, isReady } from './apptainer-scripts.ts';
 import type { Creation } from './backend.ts';
 import { SYSTEM_PATH } from './staging.ts';
 
@@ -33,7 +33,6 @@ export interface Started {
   readonly anchors: readonly ProcessInfo[];
   /** Threads of the anchors that the kernel counts as the sandbox's: they are in its user namespace. */
   readonly tasksOutside: number;
-  readonly imageEnvironment: Record<string, string>;
   readonly ended: Promise<string>;
 }
 
@@ -76,7 +75,7 @@ export async function startApptainer(
     const found = holders(outer.pid ?? 0);
     anchors = found.anchors;
     const { first, namespace } = found;
-    const imageEnvironment = readReport(text);
+    checkReport(text);
     if (!first || namespace === null) {
       const why = outer.exitCode === null ? 'it shares the processes of the host' : await ended;
       throw new RolloutError('SandboxFailed', why);
@@ -88,7 +87,7 @@ export async function startApptainer(
       .filter(({ pid }) => namespaceOf(pid, 'user') === users)
       .reduce((sum, { threads }) => sum + threads, SPARE_THREADS);
     const all = [first, ...anchors];
-    return { outer, first, namespace, anchors: all, tasksOutside, imageEnvironment, ended };
+    return { outer, first, namespace, anchors: all, tasksOutside, ended };
   } catch (error) {
     outer.stdin.destroy();
     await Promise.race([ended, delay(DEATH_MS)]);

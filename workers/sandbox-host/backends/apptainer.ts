@@ -6,7 +6,17 @@ import { messageOf, RolloutError } from '../../../contracts/failures.ts';
 import { SandboxSpec, WORKSPACE } from '../../../contracts/sandbox.ts';
 import { type ProcessInfo, signal } from '../processes.ts';
 import { inNamesOfTheHost, withAdvice } from './apptainer-advice.ts';
-import { dropPrivileges, firstProcess, HELD, NAMED, SUPERVISE, TOOLS } from './apptainer-scripts.ts';
+import {
+  dropPrivileges,
+  firstProcess,
+  HELD,
+  IMAGE_SETTINGS,
+  NAMED,
+  READ_IMAGE_SETTINGS,
+  readSettings,
+  SUPERVISE,
+  TOOLS,
+} from './apptainer-scripts.ts';
 import {
   type ApptainerShared,
   hostFolders,
@@ -30,7 +40,7 @@ import { Owners } from './owners.ts';
 import { installFilter } from './seccomp/install.ts';
 import { asUser, SYSTEM_PATH, staged } from './staging.ts';
 import { etcFiles } from './system-files.ts';
-import { untilDead } from './wait.ts';
+import { outputOf, untilDead } from './wait.ts';
 
 const CONTROL = '/run/rollout';
 const HOME = '/root';
@@ -38,7 +48,7 @@ const HOME = '/root';
 /** Files of /etc that show nothing of the host, whatever the image has there. The last loads code into the tools. */
 const EMPTY_FILES = ['/etc/resolv.conf', '/etc/ld.so.preload'];
 
-type Sandbox = Namespaced & Started;
+type Sandbox = Namespaced & Started & { readonly imageEnvironment: Readonly<Record<string, string>> };
 
 /** What this backend needs to know of the machine. */
 export interface ApptainerOptions {
@@ -83,7 +93,7 @@ export class ApptainerBackend implements Backend {
     let version: string;
     try {
       this.shared = writeApptainerShared(sharedDir);
-      this.filter = await installFilter(sharedDir);
+      this.filter = await installFilter(this.shared.tools);
       version = (await promisify(execFile)(program, ['--version'], { env: { PATH: SYSTEM_PATH } })).stdout;
     } catch (error) {
       return { works: false, why: `apptainer (${program}) cannot be used: ${messageOf(error)}` };
@@ -104,8 +114,8 @@ export class ApptainerBackend implements Backend {
   private async make(creation: Creation, ownerUid: number | null): Promise<Handle> {
     const { spec } = creation;
     const shared = this.ready();
-    const own = path.dirname(creation.workspaceDir);
-    const [home, root] = [path.join(own, 'runtime'), path.join(own, 'root')];
+    const folder = path.dirname(creation.workspaceDir);
+    const [home, root] = [path.join(folder, 'runtime'), path.join(folder, 'root')];
     mkdirSync(home);
     if (ownerUid !== null) {
       for (const folder of [creation.workspaceDir, home]) chownSync(folder, ownerUid, ownerUid);
@@ -117,17 +127,34 @@ export class ApptainerBackend implements Backend {
       { source: shared.tools, target: TOOLS },
       ...(image === undefined ? this.hostMounts() : []),
       ...EMPTY_FILES.map((target) => ({ source: shared.empty, target })),
+      ...(image === undefined ? [] : [{ source: shared.emptyFolder, target: IMAGE_SETTINGS }]),
       ...spec.binds,
       ...(creation.mounts ?? []),
     ];
     if (image === undefined) writeHostRoot(root, ownerUid);
     const sources = [image ?? root, home, ...mounts.map(({ source }) => source)];
-    const argv = this.argv(ownerUid, sources, mounts, firstProcess(spec.limits.memoryBytes, HOME));
+    const first = firstProcess(spec.limits.memoryBytes, HOME, image === undefined ? '' : IMAGE_SETTINGS);
+    const argv = this.argv(ownerUid, sources, mounts, first);
     const started = await startApptainer(creation, argv).catch((error: unknown) => {
       throw inNamesOfTheHost(error, sources, ownerUid);
     });
     const seen = { sandboxId: creation.sandboxId, workspace: WORKSPACE, control: CONTROL, spec };
-    return { ...started, ...seen, ownerUid, ...watched(started.first.pid) } as Sandbox;
+    const own = watched(started.first.pid);
+    const sandbox: Sandbox = { ...started, ...seen, ownerUid, imageEnvironment: {}, ...own };
+    return image === undefined ? sandbox : this.withImageEnvironment(sandbox);
+  }
+
+  /** Has the image's own scripts say what environment it sets; they are as little trusted as all that will run. */
+  private async withImageEnvironment(sandbox: Sandbox): Promise<Sandbox> {
+    const program = { argv: READ_IMAGE_SETTINGS, cwd: '/', environment: {} };
+    try {
+      return { ...sandbox, imageEnvironment: readSettings(await outputOf(this.enter(sandbox, program))) };
+    } catch (error) {
+      await this.destroy(sandbox);
+      throw new RolloutError('SandboxFailed', `the image does not say its environment: ${messageOf(error)}`, {
+        cause: error,
+      });
+    }
   }
 
   enter(handle: Handle, program: Program): Entry {

@@ -6,6 +6,9 @@ import { makeFilter } from './filter.ts';
 import { launcherProgram } from './launcher-program.ts';
 import { ABIS, type Processor } from './rules.ts';
 
+/** What that program is called, in the folder that it is written to. */
+export const FILTER_NAME = 'filtered';
+
 /**
  * Writes the program that all which runs in a sandbox is started by into `folder`, and tries it. Returns its path: the
  * beginning of an argv whose rest has the filter.
@@ -13,7 +16,7 @@ import { ABIS, type Processor } from './rules.ts';
  * refuses it
  */
 export async function installFilter(folder: string): Promise<string> {
-  const file = path.join(folder, 'filtered');
+  const file = path.join(folder, FILTER_NAME);
   const processor = process.arch as Processor;
   if (!Object.hasOwn(ABIS, processor)) {
     throw new RolloutError('SandboxUnavailable', `no filter of system calls is known for ${process.arch}`);
