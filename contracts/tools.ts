@@ -44,6 +44,8 @@ export interface ToolSpec {
   readonly description: string;
   /** JSON schema of the arguments, an object. */
   readonly parameters: Record<string, unknown>;
+  /** The tool says what is wrong with arguments: the schema, which strangers wrote, is shown to the model alone. */
+  readonly checksItself?: true;
   /**
    * A fenced block of this language is a call whose whole content is the named argument; if none is named, it
    * is a JSON object of all arguments.

@@ -6,6 +6,8 @@ import { answerMark, askInShell, quote } from './in-shell.ts';
 
 /** Milliseconds more until the shell itself is interrupted, when a server has not answered in time. */
 const SHELL_MS = 10_000;
+/** Messages of the server's own that are answered before the one that is waited for. */
+const MOST_MESSAGES = 100;
 /** JSON-RPC code that the protocol's own SDKs use for a request that took too long. */
 const REQUEST_TIMEOUT = -32_001;
 
@@ -21,8 +23,8 @@ export interface Scope {
   readonly timeoutMs: number;
 }
 
-/** How the exchange of a scope ended, if not with the answer. */
-export type ScopeEnd = 'timeout' | 'ended';
+/** How the exchange of a scope ended, if not with the answer; `flood`: among too much else there was none. */
+export type ScopeEnd = 'timeout' | 'ended' | 'flood';
 
 /**
  * Messages to and from an MCP server that is a coprocess of a shell in the sandbox. Each exchange is a call of
@@ -85,10 +87,11 @@ export class ShellTransport implements Transport {
   private async exchangeUntilAnswered(id: string, clientsId: RequestId): Promise<void> {
     try {
       for (;;) {
-        const message = await this.exchange();
+        const message = this.exchanges > MOST_MESSAGES ? 'flood' : await this.exchange();
+        if (message === null) continue;
         if (typeof message === 'string') {
           this.end = message;
-          if (message === 'timeout') this.outgoing.push(cancellation(id));
+          if (message !== 'ended') this.outgoing.push(cancellation(id));
           this.reject(clientsId, message);
           return;
         }
@@ -112,8 +115,8 @@ export class ShellTransport implements Transport {
     this.onmessage?.({ jsonrpc: '2.0', id, error: { code: REQUEST_TIMEOUT, message } });
   }
 
-  /** Sends what is waiting and reads one message. */
-  private async exchange(): Promise<JSONRPCMessage | ScopeEnd> {
+  /** Sends what is waiting and reads one message; null for what is none. */
+  private async exchange(): Promise<JSONRPCMessage | ScopeEnd | null> {
     const callId = `${this.scope.callId}.${this.exchanges++}`;
     const lines = this.outgoing.splice(0).map((message) => `${JSON.stringify(message)}\n`);
     const timeoutMs = Math.max(1, this.deadline - performance.now());
@@ -130,7 +133,10 @@ export class ShellTransport implements Transport {
     const exchanged = Exchanged.safeParse(answer).data;
     if (exchanged && 'line' in exchanged) return exchanged.line as JSONRPCMessage;
     this.noise = noiseOf(result);
-    return exchanged?.ended === false || (!exchanged && result.timedOut) ? 'timeout' : 'ended';
+    if (exchanged) return exchanged.ended ? 'ended' : 'timeout';
+    if (result.timedOut) return 'timeout';
+    if (result.output.omittedBytes > 0) return 'flood';
+    return result.restarted ? 'ended' : null;
   }
 }
 
@@ -144,13 +150,17 @@ function noiseOf({ output }: ShellResult): string {
   return lines.join('\n').slice(-2000);
 }
 
-/** For bash: starts the server if it is to run and does not, hands it the lines, and prints one of its own. */
+/**
+ * For bash: starts the server if it is to run and does not, hands it the lines, and prints the next of its own that has
+ * an id: the others are notifications, which nobody here asks for, and what programs print by mistake.
+ */
 function exchangeScript(
   mark: string,
   start: readonly string[] | null,
   lines: string,
   timeoutMs: number,
 ): string {
+  const seconds = timeoutMs / 1000;
   const answer = (json: string) => `printf '\\n%s%s\\n' ${quote(mark)} ${json}`;
   return `
 ${start === null ? '' : `if ! kill -0 "\${MCP_PID-}" 2>/dev/null; then set +m; coproc MCP { exec setsid ${start.map(quote).join(' ')}; }; fi`}
@@ -158,8 +168,14 @@ kill -0 "\${MCP_PID-}" 2>/dev/null || { ${answer(`'{"ended":true}'`)}; return 0;
 trap '' PIPE
 printf %s ${quote(lines)} >&"\${MCP[1]}"
 trap - PIPE
-IFS= read -r -t ${(timeoutMs / 1000).toFixed(3)} __line <&"\${MCP[0]}"
-case $? in
+__end=$((SECONDS + ${Math.ceil(seconds)}))
+while :; do
+  IFS= read -r -t ${seconds.toFixed(3)} __line <&"\${MCP[0]}"
+  __status=$?
+  if [[ $__status != 0 || $__line == *'"id"'* ]]; then break; fi
+  if ((SECONDS > __end)); then __status=142; break; fi
+done
+case $__status in
   0) ${answer(`"{\\"line\\":$__line}"`)} ;;
   1) kill -KILL -- "-$MCP_PID"; wait "$MCP_PID"; ${answer(`'{"ended":true}'`)} ;;
   *) ${answer(`'{"ended":false}'`)} ;;

@@ -1,5 +1,9 @@
-import { Client, type ContentBlock, ProtocolError } from '@modelcontextprotocol/client';
-import { z } from 'zod';
+import {
+  Client,
+  type ContentBlock,
+  type JsonSchemaValidator,
+  ProtocolError,
+} from '@modelcontextprotocol/client';
 import { messageOf, RolloutError } from '../../contracts/failures.ts';
 import type { ToolSpec } from '../../contracts/tools.ts';
 import type { BoundSandbox } from '../sandbox/bound.ts';
@@ -12,6 +16,12 @@ const OPEN_MS = 60_000;
 const NEVER_MS = 2 ** 31 - 1;
 /** Characters of a result that are shown: half from the head, half from the tail. */
 const SHOWN_CHARACTERS = 16_000;
+/** What a tool's name may be (the protocol's own rule): others could not be told from the text around them. */
+const TOOL_NAME = /^[A-Za-z0-9_./-]{1,128}$/;
+/** Characters of all that a server says of its tools: it is in every prompt. */
+const MOST_CHARACTERS = 256 * 1024;
+/** An answer is the model's to judge: a schema of the server's, with its patterns, could take for ever. */
+const UNCHECKED: JsonSchemaValidator<unknown> = (data) => ({ valid: true, data, errorMessage: undefined });
 
 /** An MCP server to be run in the sandbox. */
 export interface McpServer {
@@ -48,22 +58,29 @@ class McpSession {
   async tools(): Promise<Tool[]> {
     const client = await this.connect(`mcp.${this.server.name}`);
     const { tools } = await this.checked(client.listTools(undefined, { timeout: NEVER_MS }));
-    return tools.map((tool) => ({
-      spec: this.spec(tool.name, tool.description ?? tool.title ?? '', tool.inputSchema),
+    const specs = tools.map((tool) =>
+      this.spec(tool.name, tool.description ?? tool.title ?? '', tool.inputSchema),
+    );
+    const characters = JSON.stringify(specs).length;
+    if (characters > MOST_CHARACTERS) {
+      throw this.refused(`says ${characters} characters of its tools, more than ${MOST_CHARACTERS}`);
+    }
+    return tools.map((tool, index) => ({
+      spec: specs[index] as ToolSpec,
       run: (args, context) => this.run(tool.name, args, context),
     }));
   }
 
+  private refused(why: string): RolloutError {
+    return new RolloutError('HandlerFailed', `MCP server ${this.server.name} ${why}`);
+  }
+
   private spec(tool: string, description: string, parameters: Record<string, unknown>): ToolSpec {
-    const name = `${this.server.name}_${tool}`;
-    const spec = { name, description, fence: { language: name } };
-    try {
-      z.fromJSONSchema(parameters as Parameters<typeof z.fromJSONSchema>[0]);
-      return { ...spec, parameters };
-    } catch {
-      // A schema with what zod does not know: the server itself says what is wrong with arguments.
-      return { ...spec, parameters: { type: 'object' } };
+    if (!TOOL_NAME.test(tool)) {
+      throw this.refused(`has a tool ${JSON.stringify(tool.slice(0, 200))}: names are ${TOOL_NAME.source}`);
     }
+    const name = `${this.server.name}_${tool}`;
+    return { name, description, parameters, checksItself: true, fence: { language: name } };
   }
 
   private async run(name: string, args: Record<string, unknown>, context: ToolContext): Promise<ToolOutcome> {
@@ -88,6 +105,9 @@ class McpSession {
     if (end === 'timeout') {
       return { status: 'timeout', exitCode: null, text: `[no answer within ${timeoutMs / 1000} s]` };
     }
+    if (end === 'flood') {
+      return { status: 'ok', exitCode: 1, text: '[no answer among too much else that the server said]' };
+    }
     if (end === 'ended') {
       this.client = null;
       const text = `[the server ${this.server.name} ended; the next call starts it anew, without its state]`;
@@ -99,7 +119,8 @@ class McpSession {
 
   private async connect(callId: string): Promise<Client> {
     this.transport.enter({ callId, timeoutMs: OPEN_MS }, true);
-    const client = new Client({ name: 'durable-rollouts', version: '1' });
+    const jsonSchemaValidator = { getValidator: () => UNCHECKED as JsonSchemaValidator<never> };
+    const client = new Client({ name: 'durable-rollouts', version: '1' }, { jsonSchemaValidator });
     await this.checked(client.connect(this.transport, { timeout: NEVER_MS }));
     this.client = client;
     return client;
@@ -112,6 +133,7 @@ class McpSession {
     } catch (error) {
       const { failure, end, noise } = this.transport;
       if (failure !== null) throw failure;
+      if (end === 'flood') throw this.refused('says too much before it says what it offers');
       const how = end === 'timeout' ? `did not answer within ${OPEN_MS / 1000} s` : 'did not start';
       const why = noise || messageOf(error);
       throw new RolloutError('HandlerFailed', `MCP server ${this.server.name} ${how}: ${why}`, {

@@ -1,3 +1,4 @@
+import { RolloutError } from '../../contracts/failures.ts';
 import type { SandboxSpec } from '../../contracts/sandbox.ts';
 import type { ToolResult, ToolSpec } from '../../contracts/tools.ts';
 import type { BoundSandbox } from '../sandbox/bound.ts';
@@ -35,12 +36,18 @@ export interface ToolServer {
   open(sandbox: BoundSandbox): Promise<Tool[]>;
 }
 
-/** All tools, those of servers where these stand. */
+/**
+ * All tools, those of servers where these stand.
+ * @throws RolloutError HandlerFailed if two have one name: only one of them could be called
+ */
 export async function openTools(
   offered: readonly (Tool | ToolServer)[],
   sandbox: BoundSandbox,
 ): Promise<Tool[]> {
   const tools: Tool[] = [];
   for (const one of offered) tools.push(...('open' in one ? await one.open(sandbox) : [one]));
+  const names = tools.map(({ spec }) => spec.name);
+  const twice = names.find((name, index) => names.indexOf(name) !== index);
+  if (twice !== undefined) throw new RolloutError('HandlerFailed', `two tools are called ${twice}`);
   return tools;
 }

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import test from 'node:test';
+import { checkedCall } from '../../activities/agent/parsers/call.ts';
 import { bash } from '../../activities/tools/bash.ts';
 import { mcp } from '../../activities/tools/mcp.ts';
 import { openTools, type Tool } from '../../activities/tools/tool.ts';
@@ -96,4 +97,67 @@ test('a server that does not start is named, with its own words', async (t) => {
     failure('HandlerFailed', /\/nowhere\/server/),
   );
   assert.throws(() => mcp({ name: 'a b', command: ['x'] }), failure('HandlerFailed', /letters, digits/));
+});
+
+/** Says what its argument tells, which no client should fall for. */
+const HOSTILE = `
+import json, sys
+how = sys.argv[1]
+def say(text): print(text, flush=True)
+def answer(id, **result): say(json.dumps({'jsonrpc': '2.0', 'id': id, 'result': result}))
+def tool(name, **more): return {'name': name, 'inputSchema': {'type': 'object'}, **more}
+backtracking = {'type': 'object', 'properties': {'x': {'type': 'string', 'pattern': '^(a+)+$'}}}
+tools = {
+    'names': [tool('x\\n\\x60\\x60\\x60bash')],
+    'huge': [tool('x', description='d' * 300_000)],
+    'twice': [tool('x'), tool('x')],
+    'pattern': [tool('x', outputSchema=backtracking, inputSchema=backtracking)],
+}
+if how == 'chatter': say('ready'); say('"id" is no JSON'); say('{"jsonrpc": "2.0", "id": ')
+for line in sys.stdin:
+    asked = json.loads(line)
+    id, method = asked.get('id'), asked.get('method')
+    if method == 'initialize':
+        answer(id, protocolVersion=asked['params']['protocolVersion'], capabilities={'tools': {}},
+               serverInfo={'name': how, 'version': '1'})
+    elif method == 'tools/list':
+        answer(id, tools=tools.get(how, [tool('x')]))
+    elif method == 'tools/call':
+        while how == 'notes': say('{"jsonrpc":"2.0","method":"notifications/message","params":{}}')
+        for n in range(1000 if how == 'pings' else 0): say('{"jsonrpc":"2.0","method":"ping","id":%d}' % n)
+        if how == 'chatter': say('[]'); say('{"id":[]}'); answer('another', content=[]); answer(None, content=[])
+        for times in range(2):
+            answer(id, content=[{'type': 'text', 'text': str(asked['params']['arguments'])}],
+                   structuredContent={'x': 'a' * 50 + '!'})
+`;
+
+test('a hostile server does no harm', async (t) => {
+  const bench = await Bench.start(t);
+  const open = (how: string) =>
+    openTools([bash, mcp({ name: how, command: ['python3', '-c', HOSTILE, how] })], bench.sandbox);
+  const call = async (how: string, timeoutMs?: number) => {
+    const tool = (await open(how))[1] as Tool;
+    return [await bench.call(tool, { n: 1 }, timeoutMs), await bench.call(tool, { n: 2 }, timeoutMs)];
+  };
+  const ok = (n: number) => ({ status: 'ok', exitCode: 0, text: `{'n': ${n}}` });
+
+  await t.test('that says other things, or things twice', async () => {
+    assert.deepEqual(await call('chatter'), [ok(1), ok(2)]);
+  });
+  await t.test('whose schema takes for ever', async () => {
+    assert.deepEqual(await call('pattern'), [ok(1), ok(2)]);
+    const { spec } = (await open('pattern'))[1] as Tool;
+    const read = checkedCall('0.0', spec.name, { x: `${'a'.repeat(50)}!` }, [spec]);
+    assert.equal(read.status, 'ok');
+  });
+  await t.test('that never stops', async () => {
+    for (const result of await call('notes', 500)) assert.equal(result.status, 'timeout');
+    const [first] = await call('pings');
+    assert.match(first?.text ?? '', /no answer among too much else/);
+  });
+  await t.test('whose tools cannot be shown or told apart', async () => {
+    await assert.rejects(open('names'), failure('HandlerFailed', /names has a tool "x\\n```bash"/));
+    await assert.rejects(open('huge'), failure('HandlerFailed', /huge says 3\d{5} characters of its tools/));
+    await assert.rejects(open('twice'), failure('HandlerFailed', /two tools are called twice_x/));
+  });
 });

@@ -6,6 +6,7 @@ const schemas = new WeakMap<ToolSpec, z.ZodType>();
 
 /** What is wrong with a tool's arguments, for the model to read; undefined if nothing is. */
 export function problemOfArguments(tool: ToolSpec, values: Record<string, unknown>): string | undefined {
+  if (tool.checksItself) return undefined;
   let schema = schemas.get(tool);
   if (!schema) {
     schema = z.fromJSONSchema(tool.parameters as Parameters<typeof z.fromJSONSchema>[0]);
