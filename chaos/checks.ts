@@ -146,14 +146,25 @@ export function requestsRepeated({ ledgers }: Evidence, served: readonly Served[
   return served.length - recorded;
 }
 
-/** An entry into the run stage that does not come to its end may waste one request: the turn in flight. */
+/**
+ * An entry into the run stage that does not come to its end may waste one request: the turn in flight. A request that
+ * the server refused before it gave a token has wasted nothing, and is sent again within its entry.
+ */
 function problemsOfRequests(storm: Evidence, served: readonly Served[]): string[] {
   const entries = storm.activities.filter(
     ({ type, startedAt }) => type === 'run' && startedAt !== null,
   ).length;
-  const repeated = requestsRepeated(storm, served);
+  const refused = served.filter(gaveNothing).length;
+  const repeated = requestsRepeated(storm, served) - refused;
   if (repeated <= Math.max(0, entries - 1) || storm.terminal?.outcome === 'cancelled') return [];
-  return [`${repeated} requests repeated over ${entries} entries into the run stage`];
+  return [
+    `${repeated} requests repeated over ${entries} entries into the run stage, ${refused} more refused`,
+  ];
+}
+
+/** The server was told to refuse this request, and did so before its first token. */
+function gaveNothing({ end, delivered }: Served): boolean {
+  return delivered === 0 && (end === 'error' || end === 'hang');
 }
 
 /** Tokens of these records that the policy sampled. */

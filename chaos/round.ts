@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -105,7 +105,10 @@ export async function runRound(options: RoundOptions): Promise<RoundReport> {
   const left = await leftOf(root, cluster.stateFolders);
   const problems = [...report.problems, ...left];
   if (problems.length === 0 && !keep) await rm(root, { recursive: true, force: true });
-  else say(`logs and ledgers stay in ${root}`);
+  else {
+    await writeFile(path.join(root, 'requests.json'), JSON.stringify(policy.served));
+    say(`logs, ledgers and the requests for tokens stay in ${root}`);
+  }
   return { ...report, problems };
 }
 

@@ -176,7 +176,7 @@ export function makeProgram(done: (code: number) => void): Command {
     .showHelpAfterError(
       'A flag that takes several values takes what follows it: name the file before --server.',
     )
-    .option('--rescore', 'score again on the server of the running stack')
+    .option('--rescore', 'score again on the servers of the running stack')
     .option('--tokens <n>', 'tokens of each sequence to score again, spread evenly', count, 32)
     .option('--tolerance <nats>', 'largest difference of log-probabilities that is no problem', Number);
 

@@ -28,13 +28,16 @@ export class HeldSandbox {
     this.held = false;
   }
 
-  /** Ends it, whatever happened in it, unless that is done. */
-  async release(reason: CancelReason | 'failed'): Promise<void> {
+  /**
+   * Ends it, whatever happened in it, unless that is done. For `7d` its host may come back: as long as the rollout is
+   * open, and when that has ended the host clears what is its own.
+   */
+  async release(reason: CancelReason | 'failed', within: '60s' | '7d' = '60s'): Promise<void> {
     if (!this.held) return;
     this.held = false;
     const { input, placement } = this;
     try {
-      const control = controlOf(placement, `release: ${reason}`);
+      const control = controlOf(placement, `release: ${reason}`, within);
       this.released = await control.release({ ...input, placement, reason });
       if (this.released.problem) log.warn('the ledger stays on the host', { ...this.released });
     } catch (error) {

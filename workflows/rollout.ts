@@ -28,6 +28,9 @@ import { concludeActivity, evaluateStage, initStage } from './stages.ts';
 import { type Steered, steer } from './steering.ts';
 import { told } from './told.ts';
 
+/** After these its sandbox's host may be dead, cut off, or on its way up. */
+const HOST_AWAY: ReadonlySet<FailureType> = new Set(['HostLost', 'HostUnreachable', 'SandboxLost']);
+
 /**
  * One rollout: init, run, evaluate, with one terminal record at the end. Completed, truncated and cancelled
  * rollouts return it; a failed one fails with the record in the failure's details.
@@ -80,10 +83,21 @@ class Rollout implements Known, Steered {
       try {
         return await this.oneAttempt();
       } catch (error) {
-        this.noteRetry(error, helpsInNewAttempt, this.attempt < this.request.attempts.rollout);
-        await CancellationScope.nonCancellable(async () => this.sandbox?.release('failed'));
+        const mayTry = this.attempt < this.request.attempts.rollout;
+        const { type } = this.noteRetry(error, helpsInNewAttempt, mayTry);
+        await CancellationScope.nonCancellable(async () => this.giveUpSandbox(type));
         await backOff(this.attempt);
       }
+    }
+  }
+
+  /** Room is made before the next attempt asks for it, unless the host may be away: nobody waits for that. */
+  private async giveUpSandbox(failure: FailureType): Promise<void> {
+    const { sandbox } = this;
+    if (HOST_AWAY.has(failure) && patched('a host that is away is not waited for')) {
+      void sandbox?.release('failed', '7d');
+    } else {
+      await sandbox?.release('failed');
     }
   }
 
@@ -217,12 +231,13 @@ class Rollout implements Known, Steered {
   }
 
   /** Records a failure that is to be tried again; throws every other. */
-  private noteRetry(error: unknown, helps: (type: FailureType) => boolean, mayTry: boolean): void {
+  private noteRetry(error: unknown, helps: (type: FailureType) => boolean, mayTry: boolean): StageFailure {
     if (this.cancelled || error instanceof RunAborted || this.stage === 'ended') throw error;
     const failure = this.failureOf(error, this.stage);
     if (!mayTry || !helps(failure.type)) throw error;
     this.retried.push(failure);
     log.warn('trying again', { ...failure });
+    return failure;
   }
 
   private failureOf(error: unknown, stage: Stage | 'ended'): StageFailure {

@@ -100,7 +100,7 @@ export function evaluateStage(request: SettledRequest, summary: string): Evaluat
 export function controlOf(
   placement: Placement,
   summary: string,
-  within: '60s' | '10m' = '60s',
+  within: '60s' | '10m' | '7d' = '60s',
 ): ControlActivities {
   return proxyActivities<ControlActivities>({
     taskQueue: placement.controlQueue,

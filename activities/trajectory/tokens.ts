@@ -20,7 +20,7 @@ export class TokenSequence {
 
   /** All tokens so far: the prompt of the next request. */
   get prompt(): number[] {
-    return [...this.inputIds, ...this.outputIds];
+    return this.inputIds.concat(this.outputIds); // spread, it is written one by one
   }
 
   /** Tokens so far, prompt included. */

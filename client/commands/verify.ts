@@ -31,17 +31,51 @@ interface Problem {
 }
 
 /** Recorded against re-scored log-probabilities, in nats. */
-interface Differences {
-  tokens: number;
-  largest: number;
-  sum: number;
+class Differences {
+  tokens = 0;
+  largest = 0;
   /** Where the largest was. */
-  at: { rollout: string; position: number } | null;
+  at: { readonly rollout: string; readonly position: number } | null = null;
+  private sum = 0;
+
+  note(difference: number, at: NonNullable<Differences['at']>): void {
+    this.tokens++;
+    this.sum += difference;
+    if (difference < this.largest && this.at) return;
+    this.largest = difference;
+    this.at = at;
+  }
+
+  add(others: Differences): void {
+    this.tokens += others.tokens;
+    this.sum += others.sum;
+    if (!others.at || (this.at && others.largest < this.largest)) return;
+    this.largest = others.largest;
+    this.at = others.at;
+  }
+
+  get told() {
+    const { tokens, largest, at } = this;
+    return { tokens, largest, mean: tokens === 0 ? 0 : this.sum / tokens, at };
+  }
 }
+
+/** A server that scores, and how what it says differs. */
+interface ScoringServer {
+  readonly dialect: LlmDialect;
+  readonly differences: Differences;
+  /** Absent until it has been looked at. */
+  model?: Model;
+}
+
+/** What scoring again has shown: of each sequence on the server that it fits best, and of all of them on each server. */
+type Rescored = Differences['told'] & {
+  readonly servers: readonly (Differences['told'] & { readonly server: string })[];
+};
 
 /**
  * `rollouts verify`: proves each line of a trajectory file, against its ledger where the store has it, and with
- * `rescore` against a server that has the model.
+ * `rescore` against the servers that have the model.
  * @returns the exit code: 0 if nothing is wrong.
  */
 export async function verifyCommand(
@@ -87,57 +121,89 @@ export async function verifyCommand(
   } finally {
     await rescorer?.close();
   }
-  const differences = rescorer?.differences;
   const { tolerance } = options;
-  if (differences && tolerance !== undefined && differences.largest > tolerance) {
-    const problem = `log-probabilities differ by up to ${differences.largest}, more than ${tolerance}`;
-    problems.push({ line: 0, rollout: differences.at?.rollout ?? null, problem });
+  if (rescorer && tolerance !== undefined && rescorer.differences.largest > tolerance) {
+    const { largest, at } = rescorer.differences;
+    const problem = `log-probabilities differ by up to ${largest}, more than ${tolerance}`;
+    problems.push({ line: 0, rollout: at?.rollout ?? null, problem });
   }
-  const rescored = differences && {
-    tokens: differences.tokens,
-    largest: differences.largest,
-    mean: differences.tokens === 0 ? 0 : differences.sum / differences.tokens,
-    at: differences.at,
-  };
+  const rescored = rescorer?.rescored;
   const result = { file, sequences, ledgers, problems, rescored: rescored ?? null };
   output.result(result, () => textOf(result));
   return problems.length === 0 ? 0 : 1;
 }
 
-/** Scores tokens again on one server. */
+/** Scores tokens again: on every server that is named, since a sequence may have been sampled from any of them. */
 class Rescorer {
-  readonly differences: Differences = { tokens: 0, largest: 0, sum: 0, at: null };
+  /** Of each sequence on the server that it fits best. */
+  readonly differences = new Differences();
   private readonly signal = new AbortController().signal;
+  private readonly servers: readonly ScoringServer[];
 
-  private readonly dialect: LlmDialect;
-  private readonly model: Model;
-
-  private constructor(dialect: LlmDialect, model: Model) {
-    this.dialect = dialect;
-    this.model = model;
+  private constructor(servers: readonly ScoringServer[]) {
+    this.servers = servers;
   }
 
   /** @throws RolloutError InvalidRequest without a server, LlmUnreachable, LlmUnsuitable */
-  static async open([server]: readonly LlmServer[]): Promise<Rescorer> {
-    if (!server)
+  static async open(servers: readonly LlmServer[]): Promise<Rescorer> {
+    if (servers.length === 0)
       throw new RolloutError('InvalidRequest', 'no LLM server to score on: name one with --server');
-    const dialect = makeDialect(server.dialect, server.url);
+    const rescorer = new Rescorer(
+      servers.map(({ dialect, url }) => ({
+        dialect: makeDialect(dialect, url),
+        differences: new Differences(),
+      })),
+    );
     try {
-      return new Rescorer(dialect, await openModel(server, dialect, new AbortController().signal));
+      for (const [at, server] of rescorer.servers.entries()) {
+        server.model = await openModel(servers[at] as LlmServer, server.dialect, rescorer.signal);
+      }
     } catch (error) {
-      await dialect.close();
+      await rescorer.close();
       throw error;
     }
+    return rescorer;
   }
 
-  /** Adds a sequence's differences. @returns why it can't be scored, if so. */
+  /** All that is told of it. */
+  get rescored(): Rescored {
+    const servers = this.servers.map(({ dialect, differences }) => ({
+      server: dialect.url,
+      ...differences.told,
+    }));
+    return { ...this.differences.told, servers };
+  }
+
+  /** Adds a sequence's differences. @returns why no server can score it, if so. */
   async compare(trajectory: Trajectory, most: number): Promise<string[]> {
-    const { identity, contextTokens } = this.model;
-    if (identity.tokenizer_hash !== trajectory.model.tokenizer_hash) {
-      return [
-        `was sampled from ${trajectory.model.name}, whose tokenizer is not that of ${this.dialect.url}`,
-      ];
+    const reasons: string[] = [];
+    let best: Differences | undefined;
+    for (const server of this.servers) {
+      const found = await this.differencesOn(server, trajectory, most);
+      if (typeof found === 'string') {
+        reasons.push(found);
+        continue;
+      }
+      server.differences.add(found);
+      if (!best || found.largest < best.largest) best = found;
     }
+    if (!best) return reasons;
+    this.differences.add(best);
+    return [];
+  }
+
+  /** The differences, or why there are none. */
+  private async differencesOn(
+    { dialect, model }: ScoringServer,
+    trajectory: Trajectory,
+    most: number,
+  ): Promise<Differences | string> {
+    const { identity, contextTokens } = model as Model;
+    const { sampling, logprobs, rollout_id } = trajectory;
+    if (identity.tokenizer_hash !== trajectory.model.tokenizer_hash) {
+      return `was sampled from ${trajectory.model.name}, whose tokenizer is not that of ${dialect.url}`;
+    }
+    const found = new Differences();
     const before = trajectory.input_ids.length;
     const ids = [...trajectory.input_ids, ...trajectory.output_ids];
     for (const [start, end] of runsToScore(trajectory, most)) {
@@ -145,26 +211,18 @@ class Rescorer {
       const stop = Math.min(before + end, contextTokens - 1);
       const from = before + start;
       if (stop <= from) continue;
-      const { sampling } = trajectory;
-      const scores = await this.dialect.score(ids.slice(0, stop), from, sampling, this.signal);
-      if (!scores) return [`a ${this.dialect.name} server can't score what was sampled with these settings`];
+      const scores = await dialect.score(ids.slice(0, stop), from, sampling, this.signal);
+      if (!scores) return `a ${dialect.name} server can't score what was sampled with these settings`;
       for (const [at, score] of scores.entries()) {
-        this.add(trajectory, start + at, Math.abs(score - (trajectory.logprobs[start + at] as number)));
+        const position = start + at;
+        found.note(Math.abs(score - (logprobs[position] as number)), { rollout: rollout_id, position });
       }
     }
-    return [];
+    return found;
   }
 
-  close(): Promise<void> {
-    return this.dialect.close();
-  }
-
-  private add({ rollout_id }: Trajectory, position: number, difference: number): void {
-    this.differences.tokens++;
-    this.differences.sum += difference;
-    if (difference < this.differences.largest && this.differences.at) return;
-    this.differences.largest = difference;
-    this.differences.at = { rollout: rollout_id, position };
+  async close(): Promise<void> {
+    await Promise.all(this.servers.map(({ dialect }) => dialect.close()));
   }
 }
 
@@ -173,7 +231,7 @@ function textOf(result: {
   readonly sequences: number;
   readonly ledgers: number;
   readonly problems: readonly Problem[];
-  readonly rescored: { tokens: number; largest: number; mean: number; at: Differences['at'] } | null;
+  readonly rescored: Rescored | null;
 }): string {
   const { file, sequences, ledgers, problems, rescored } = result;
   const lines = problems.map(({ line, rollout, problem }) => `${file}:${line}: ${rollout ?? '-'} ${problem}`);
@@ -182,11 +240,14 @@ function textOf(result: {
       (ledgers > 0 ? `; ${ledgers} compared with their ledgers` : '; none of their ledgers in this store'),
   );
   if (rescored) {
-    const where = rescored.at ? ` (token ${rescored.at.position} of ${rescored.at.rollout})` : '';
-    lines.push(
-      `${rescored.tokens} tokens scored again: log-probabilities differ by at most ` +
-        `${rescored.largest.toPrecision(3)}${where}, by ${rescored.mean.toPrecision(3)} in the mean`,
-    );
+    lines.push(wordsOf(`${rescored.tokens} tokens scored again`, rescored));
+    const { servers } = rescored;
+    if (servers.length > 1) lines.push(...servers.map((one) => wordsOf(`all of them on ${one.server}`, one)));
   }
   return lines.join('\n');
+}
+
+function wordsOf(what: string, { largest, mean, at }: Differences['told']): string {
+  const where = at ? ` (token ${at.position} of ${at.rollout})` : '';
+  return `${what}: log-probabilities differ by at most ${largest.toPrecision(3)}${where}, by ${mean.toPrecision(3)} in the mean`;
 }

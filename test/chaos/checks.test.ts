@@ -115,8 +115,15 @@ test('each way in which a rollout can have been disturbed is found', () => {
   found(/turns twice or not at all/, ({ stored }) => ({
     ledgers: new Map([[1, linesOf((stored ?? []).filter((_, at) => at !== 1 && at !== 2))]]),
   }));
+  // Whole ones, one that was left, and one that was cut, whose tokens are in no record.
+  for (const end of ['complete', 'closed', 'cut', 'hang'] as const) {
+    found(/1 requests repeated over 1 entries/, ({ served }) => {
+      served.push({ ...(served[1] as Served), end });
+      return {};
+    });
+  }
   found(/1 requests repeated over 1 entries/, ({ served }) => {
-    served.push({ ...(served[1] as Served) });
+    served.push({ ...(served[1] as Served), delivered: 0, end: 'closed' });
     return {};
   });
 });
@@ -127,6 +134,16 @@ test('a request that was repeated for an entry that was broken off is none', () 
     return { activities: [...activities, ...activities] };
   };
   assert.deepEqual(problemsAfter(alter), []);
+});
+
+test('a request that the server refused before it gave a token may be sent again within its entry', () => {
+  for (const end of ['error', 'hang'] as const) {
+    const alter: Parameters<typeof problemsAfter>[0] = ({ served }) => {
+      served.push({ ...(served[1] as Served), delivered: 0, end });
+      return {};
+    };
+    assert.deepEqual(problemsAfter(alter), []);
+  }
 });
 
 test('a seed makes the same tasks and the same plan again, with every kind of both', () => {

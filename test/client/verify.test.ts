@@ -21,6 +21,7 @@ import { tokenizerFolder } from '../support/tokenizer-folders.ts';
 const NEVER = new AbortController().signal;
 let folder: string;
 let fake: FakeLlm;
+let encode: (text: string) => number[];
 let server: LlmServer;
 let identity: ModelIdentity;
 let records: LedgerRecord[];
@@ -33,7 +34,8 @@ before(async () => {
   const { codec } = await readTokenizerFolder(tokenizer);
   const known = new Map<string, number[]>();
   for (const text of PROBE) known.set(text, await codec.tokenize(text, { parseSpecial: true }, NEVER));
-  fake = await fakeLlm('vllm', { encode: (text) => known.get(text) ?? [] });
+  encode = (text) => known.get(text) ?? [];
+  fake = await fakeLlm('vllm', { encode });
   server = { url: fake.url, dialect: 'vllm', policyVersion: 3, tokenizer };
   const llm = makeDialect('vllm', fake.url);
   ({ identity } = await openModel(server, llm, NEVER));
@@ -63,10 +65,14 @@ after(async () => {
 });
 
 /** Verifies a file of these sequences. */
-async function verify(sequences: readonly Trajectory[], options: Partial<VerifyOptions> = {}) {
+async function verify(
+  sequences: readonly Trajectory[],
+  options: Partial<VerifyOptions> = {},
+  servers: readonly LlmServer[] = [server],
+) {
   const file = path.join(folder, 'out.jsonl');
   await writeFile(file, sequences.map((sequence) => `${JSON.stringify(sequence)}\n`).join(''));
-  const config = loadConfig({ env: {}, root: folder, flags: { llm: { servers: [server] } } });
+  const config = loadConfig({ env: {}, root: folder, flags: { llm: { servers: [...servers] } } });
   let result: unknown;
   let text = '';
   const output = {
@@ -81,7 +87,12 @@ async function verify(sequences: readonly Trajectory[], options: Partial<VerifyO
   const { problems, ledgers, rescored } = result as {
     problems: { line: number; problem: string }[];
     ledgers: number;
-    rescored: { tokens: number; largest: number; at: { position: number } } | null;
+    rescored: {
+      tokens: number;
+      largest: number;
+      at: { position: number };
+      servers: { server: string; tokens: number; largest: number }[];
+    } | null;
   };
   return { code, problems, ledgers, rescored, text };
 }
@@ -112,6 +123,25 @@ test('the largest difference is named, and is a problem beyond the tolerance', a
   const strict = await verify([off(0.25)], { rescore: true, tolerance: 0.1 });
   assert.equal(strict.code, 1);
   assert.match(strict.problems[0]?.problem ?? '', /more than 0.1/);
+});
+
+test('of several servers each scores every sequence, which counts where it fits best', async (t) => {
+  const other = await fakeLlm('vllm', { encode, otherBy: 0.5 });
+  t.after(() => other.close());
+  const servers = [{ ...server, url: other.url }, server];
+  const { code, rescored, text } = await verify([trajectory], { rescore: true, tolerance: 0.1 }, servers);
+  assert.equal(code, 0, text);
+  assert.ok((rescored?.largest ?? 1) < 1e-9);
+  assert.deepEqual(
+    rescored?.servers.map(({ server: url, largest }) => [url, Math.round(largest * 1e6) / 1e6]),
+    [
+      [other.url, 0.5],
+      [server.url, 0],
+    ],
+  );
+  assert.match(text, new RegExp(`all of them on ${other.url}: log-probabilities differ by at most 0.500`));
+  const alone = await verify([trajectory], { rescore: true, tolerance: 0.1 }, servers.slice(0, 1));
+  assert.match(alone.problems[0]?.problem ?? '', /more than 0.1/);
 });
 
 test('a ledger in the store proves the order in which tokens came', async () => {

@@ -41,8 +41,8 @@ async function standStill<R>(rolloutId: string, go: () => Promise<R>): Promise<R
       say('done');
       return result;
     },
-    (error: { type?: string }) => {
-      say(error.type ?? String(error));
+    (error: Error & { type?: string }) => {
+      say(`${error.type}: ${error.message}`);
       throw error;
     },
   );

@@ -130,6 +130,16 @@ test('tags in the code of a call do not end it; a call that is broken does not s
   ] as const) {
     assert.deepEqual(statuses(hermesCalls(`${broken}\n${good}`)), [status, 'ok'], broken);
   }
+  // A value that was not closed ends before the next call: its words are no part of a command.
+  const open = coderCall('bash', { command: 'a' }).replace('</parameter>\n', '');
+  const calls = coderCalls(`${open}\n${coderCall('bash', { command: 'b' })}`);
+  assert.deepEqual(
+    calls.map(({ status, arguments: { command } }) => [status, command]),
+    [
+      ['unclosed', undefined],
+      ['ok', 'b'],
+    ],
+  );
   const unended = coderCall('bash', { command: 'a' }).replace('</function>', '');
   assert.deepEqual(statuses(coderCalls(`${unended}\n${coderCall('bash', { command: 'b' })}`)), [
     'invalidJson',
@@ -237,6 +247,16 @@ test('a Llama turn that is an answer is no call, one that tries to call says wha
     ['{"name": "bash", "parameters": {"command": "ls"}', 'unclosed', /end its JSON object/],
     ['{"name": "bash", "parameters": {"command": "ls}', 'unclosed', /end its JSON object/],
     ['{"name": "bash", "parameters": {command: 1}}', 'invalidJson', /not valid JSON/],
+    [
+      '{"type": "function", "name": "bash", "parameters": {"command": "echo "x""}}',
+      'invalidJson',
+      /not valid/,
+    ],
+    [
+      '{"type": "function", "name": "bash", "parameters": {"command": "ls"',
+      'unclosed',
+      /end its JSON object/,
+    ],
     ['{"name": 1}', 'invalidJson', /"name" \(a string\)/],
     ['<|python_tag|>ls', 'invalidJson', /JSON object/],
     ['{"name": "shell", "parameters": {}}', 'unknownTool', /there are: bash, finish/],

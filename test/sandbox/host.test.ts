@@ -6,6 +6,7 @@ import { Agent, request } from 'undici';
 import { SandboxClient } from '../../activities/sandbox/client.ts';
 import { SandboxSpec } from '../../contracts/sandbox.ts';
 import { sandboxHostAddress } from '../../workers/sandbox-host/address.ts';
+import type { SandboxHostOptions } from '../../workers/sandbox-host/options.ts';
 import { processIds, processInfo, startedWith } from '../../workers/sandbox-host/processes.ts';
 import { startSandboxHost } from '../../workers/sandbox-host/server.ts';
 import {
@@ -103,6 +104,17 @@ test('a graceful stop ends sandboxes, socket and waiting calls', async (t) => {
   assert.deepEqual(marked(`ROLLOUT_TEST=${stateDir}`), []);
   await assert.rejects(client.stats(), failure('HostUnreachable'));
   assert.deepEqual(readdirSync(path.join(stateDir, 'host')).includes('socket'), false);
+});
+
+test('a connection may be silent for as long as a worker stands still', async (t) => {
+  let server: { readonly headersTimeout: number; readonly requestTimeout: number } | undefined;
+  const observe: SandboxHostOptions['observe'] = (made) => {
+    server = made.server;
+  };
+  const host = await startSandboxHost({ ...hostOptions(temporaryFolder(t), 'process'), observe });
+  t.after(() => host.close());
+  // Node ends one without a whole request after these; it looks every 30 s, so that no test waits for it.
+  assert.deepEqual([server?.headersTimeout, server?.requestTimeout], [0, 0]);
 });
 
 test('one folder has one host', async (t) => {

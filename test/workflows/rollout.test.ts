@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Context } from '@temporalio/activity';
 import { WorkflowFailedError } from '@temporalio/client';
+import { controlQueue } from '../../contracts/queues.ts';
 import { SEARCH_ATTRIBUTES } from '../../contracts/search-attributes.ts';
 import { gate, keepHistory } from './kept.ts';
 import { fail, placement, report, untilCancelled, usual } from './scripted.ts';
@@ -91,15 +92,34 @@ test('a lost sandbox is a new attempt from init', async () => {
 });
 
 test('a host whose queue nobody takes from is lost, and the rollout begins again elsewhere', async () => {
+  const away = { host: 'gone', runQueue: 'rollouts-run-gone', controlQueue: controlQueue('gone') };
+  const [begun, goOn] = [gate(), gate()];
   service.workers.script.init = async ({ attempt }) =>
-    attempt === 1 ? { ...placement, host: 'gone', runQueue: 'rollouts-run-gone' } : placement;
-  const result = await service.client.execute(input('host-lost'));
+    attempt === 1 ? { ...placement, ...away } : placement;
+  service.workers.script.run = async () => {
+    begun.open();
+    await goOn.passed;
+    return report;
+  };
+  await service.client.start(input('host-lost'));
+  await begun.passed; // though no host has confirmed the release
+  const released: string[] = [];
+  const back = await service.workers.startControl('gone', async ({ placement: { host } }) => {
+    released.push(host);
+    return usual.release(undefined as never);
+  });
+  await until(async () => released.length > 0);
+  goOn.open();
+  const result = await service.client.result('host-lost');
   assert.equal(result.outcome, 'completed');
   assert.deepEqual(
     result.retried.map(({ type }) => type),
     ['HostLost'],
   );
   assert.equal(result.host, 'host-a');
+  assert.deepEqual(released, ['gone']);
+  await eventsOf('host-lost');
+  await back.stop();
 });
 
 test('what no retry helps fails with the record in the failure, its sandbox released', async () => {

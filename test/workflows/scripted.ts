@@ -126,6 +126,8 @@ export async function startScriptedWorkers(
 ): Promise<{
   script: Script;
   calls: string[];
+  /** Takes commands for another host. */
+  startControl(host: string, release: Script['release']): Promise<{ stop(): Promise<void> }>;
   /** Ends the workflow worker and starts another, which knows nothing. */
   restartWorkflows(): Promise<void>;
   stop(): Promise<void>;
@@ -184,6 +186,20 @@ export async function startScriptedWorkers(
   return {
     script,
     calls,
+    startControl: async (host, release) => {
+      const worker = await Worker.create({
+        ...shared,
+        taskQueue: controlQueue(host),
+        activities: { release },
+      });
+      const done = worker.run();
+      return {
+        stop: async () => {
+          worker.shutdown();
+          await done;
+        },
+      };
+    },
     restartWorkflows: async () => {
       workers[0]?.shutdown();
       await running[0];

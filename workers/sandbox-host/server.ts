@@ -86,6 +86,9 @@ function makeServer(host: SandboxHost, token: string): FastifyInstance {
   const server = fastify({
     bodyLimit: MAX_BODY_BYTES,
     keepAliveTimeout: KEEP_ALIVE_MS,
+    // Node closes connections on which no request has come for a minute: a worker may stand still for longer right
+    // after it has opened one, and nobody else can open any.
+    http: { headersTimeout: 0 },
     forceCloseConnections: true,
     // What a model named its arguments is data; schemas say which names count.
     onProtoPoisoning: 'ignore',

@@ -6,6 +6,9 @@ import type { ToolCallParser } from './parser.ts';
 /** Llama opens calls of tools with this token, or with nothing. */
 const TAG = '<|python_tag|>';
 
+/** How a turn begins that is meant as a call, even if it is no JSON. */
+const BEGINS = /^\{\s*(?:"type"\s*:\s*"function"\s*,\s*)?"name"\s*:/;
+
 const Body = z.object({
   name: z.string(),
   parameters: z.record(z.string(), z.unknown()).optional(),
@@ -37,7 +40,7 @@ export const llama3Json: ToolCallParser = {
       const end = endOfObject(rest);
       const object = rest.slice(0, end ?? rest.length);
       // An answer in JSON is no call; what names something is meant as one.
-      if (!tagged && !/^\{\s*"name"\s*:/.test(object) && !namesTool(object)) {
+      if (!tagged && !BEGINS.test(object) && !namesTool(object)) {
         return { calls, said: calls.length === 0 ? text : said + rest };
       }
       if (end === undefined) {

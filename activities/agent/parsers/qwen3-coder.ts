@@ -5,6 +5,9 @@ import type { ToolCallParser } from './parser.ts';
 const CLOSE = '</tool_call>';
 const EXAMPLE = '<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>';
 
+/** Between two calls. Within a value it shows that this was not closed: what follows is another call's. */
+const NEXT_CALL = /<\/function>\s*<\/tool_call>\s*(?=<tool_call>\s*<function=)/;
+
 /**
  * The format of Qwen3-Coder: `<tool_call>`, `<function=NAME>`, for each argument `<parameter=KEY>`, a line end,
  * the value as it is, a line end, `</parameter>`, then `</function>` and `</tool_call>`. Values are text; those
@@ -35,9 +38,9 @@ export const qwen3Coder: ToolCallParser = {
 };
 
 function callOf(text: string, tools: readonly ToolSpec[], callId: string): { call: ToolCall; rest: string } {
-  const unclosed = (what: string) => ({
+  const unclosed = (what: string, rest = '') => ({
     call: unreadCall(callId, 'unclosed', `the call was not closed: end it with ${what}`),
-    rest: '',
+    rest,
   });
   const malformed = (at: string) => {
     const end = at.indexOf(CLOSE);
@@ -57,7 +60,11 @@ function callOf(text: string, tools: readonly ToolSpec[], callId: string): { cal
     if (!parameter) break;
     rest = rest.slice(parameter[0].length);
     const end = endOfValue(rest);
-    if (end < 0) return unclosed('</parameter></function></tool_call>');
+    const next = NEXT_CALL.exec(rest);
+    if (end < 0 || (next && next.index < end)) {
+      const after = next ? rest.slice(next.index + next[0].length) : '';
+      return unclosed('</parameter></function></tool_call>', after);
+    }
     const key = (parameter[1] ?? '').trim();
     const value = argumentOf(rest.slice(0, end).replace(/\n$/, ''), tool, key);
     Object.defineProperty(values, key, { value, enumerable: true, configurable: true, writable: true });

@@ -106,7 +106,9 @@ function vllm(scaleOut: boolean): Answerer {
       if (body.prompt_logprobs === 0) {
         const ids = body.prompt as number[];
         const scores = ownLogprobs(ids).map((logprob, at) =>
-          logprob === null ? null : { [String(ids[at])]: { logprob, rank: 1 } },
+          logprob === null
+            ? null
+            : { [String(ids[at])]: { logprob: logprob - (options.otherBy ?? 0), rank: 1 } },
         );
         return { body: { choices: [{ index: 0, token_ids: [0], prompt_logprobs: scores }] } };
       }

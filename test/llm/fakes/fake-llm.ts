@@ -23,6 +23,8 @@ export interface FakeOptions {
   readonly refuseBeyond?: number;
   /** Waited for before a request gets its first token. */
   readonly beforeTokens?: () => Promise<void>;
+  /** Scores a prompt's tokens as other weights would: each less likely by so many nats. */
+  readonly otherBy?: number;
   /** Name of its model; `tiny` if it is left out. */
   readonly model?: string;
   /** Text that this tokenizer encodes otherwise than real ones would. */
