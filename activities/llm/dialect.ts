@@ -82,6 +82,8 @@ export interface LlmDialect {
   load(signal: AbortSignal): Promise<ServerLoad | null>;
   /** Null where the server has no such calls. */
   readonly control: ServerControl | null;
+  /** Connections opened so far. As long as it stays, the server has not been started again. */
+  readonly connections: number;
   /** Closes the connections. */
   close(): Promise<void>;
 }

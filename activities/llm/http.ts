@@ -33,6 +33,8 @@ function shared(signal: AbortSignal): AbortSignal {
 /** JSON over HTTP to one LLM server, every failure typed. */
 export class LlmHttp {
   readonly url: string;
+  /** Connections opened so far. */
+  connections = 0;
   readonly #timeouts: HttpTimeouts;
   readonly #agent: Agent;
 
@@ -49,6 +51,7 @@ export class LlmHttp {
       bodyTimeout: 0,
       headersTimeout: this.#timeouts.firstByteMs,
     });
+    this.#agent.on('connect', () => this.connections++);
   }
 
   /** The parsed JSON of an answer. Without a `body` the request is a GET. */

@@ -158,6 +158,10 @@ export class LlamaCppDialect implements LlmDialect, TextCodec {
     return candidates.map((candidate, index) => ({ ...candidate, ...exact[index] }));
   }
 
+  get connections(): number {
+    return this.#http.connections;
+  }
+
   close(): Promise<void> {
     return this.#http.close();
   }

@@ -11,7 +11,6 @@ import { Bell } from './bell.ts';
 import type { ServerLoad } from './dialect.ts';
 import { makeDialect } from './dialects.ts';
 import type { HttpTimeouts } from './http.ts';
-import { openModel } from './model.ts';
 
 /** A server that is asked whether it is back must answer within this time. */
 const PROBE_MS = 10_000;
@@ -230,8 +229,7 @@ export class PoolView implements PoolAccess {
 
   async #opened(member: Member, signal: AbortSignal): Promise<boolean> {
     try {
-      const model = await openModel(member.server, member.dialect, signal, member.model);
-      if (member.found(model)) return true;
+      if (await member.look(signal)) return true;
     } catch (error) {
       if (!(error instanceof RolloutError) || error.type !== 'LlmUnreachable') throw error;
     }

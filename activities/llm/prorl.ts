@@ -71,6 +71,10 @@ export class ProRlDialect implements LlmDialect {
     return null;
   }
 
+  get connections(): number {
+    return this.#http.connections;
+  }
+
   close(): Promise<void> {
     return this.#http.close();
   }

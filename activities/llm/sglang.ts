@@ -120,6 +120,10 @@ export class SglangDialect implements LlmDialect {
     };
   }
 
+  get connections(): number {
+    return this.#http.connections;
+  }
+
   close(): Promise<void> {
     return this.#http.close();
   }

@@ -72,6 +72,10 @@ export class TensorRtLlmDialect implements LlmDialect {
     return { running: last?.numActiveRequests ?? 0, waiting: last?.numQueuedRequests ?? 0 };
   }
 
+  get connections(): number {
+    return this.#http.connections;
+  }
+
   close(): Promise<void> {
     return this.#http.close();
   }

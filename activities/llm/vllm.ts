@@ -117,6 +117,10 @@ export class VllmDialect implements LlmDialect {
     return { running: read('vllm:num_requests_running'), waiting: read('vllm:num_requests_waiting') };
   }
 
+  get connections(): number {
+    return this.#http.connections;
+  }
+
   close(): Promise<void> {
     return this.#http.close();
   }

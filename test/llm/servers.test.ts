@@ -206,6 +206,23 @@ test('a server behind which another model was put is not used until the pool kno
   }
 });
 
+test('tokens of a server that was started again with another model between two turns do not count', async () => {
+  const { fakes, live, servers, close } = await pool([{}, {}], LONG);
+  try {
+    const policy = await servers.open('r', { signal: NEVER });
+    assert.equal((await policy.generate(REQUEST, NEVER)).server, fakes[0]?.url);
+    Object.assign(live[0] as object, { model: 'other' });
+    fakes[0]?.endConnections();
+    const { ids, server, versions } = await policy.generate(REQUEST, NEVER);
+    assert.deepEqual([ids, server], [TURN, fakes[1]?.url]);
+    assert.deepEqual(versions, [{ version: 1, start: 0, end: TURN.length }]);
+    const asked = fakes[0]?.seen.filter(({ path: asked }) => asked === '/inference/v1/generate');
+    assert.equal(asked?.length, 2, 'it had answered');
+  } finally {
+    await close();
+  }
+});
+
 test('requests that a server refuses for now wait for room there, and are not failures of it', async () => {
   const { fakes, live, servers, close } = await pool([{}], LONG);
   const behaviour = live[0] as { refuseBeyond?: number };

@@ -3,15 +3,16 @@ import type { LlmServer } from '../../../contracts/llm.ts';
 import type { PoolMember } from '../../../contracts/pool.ts';
 import type { ModelIdentity } from '../../../contracts/trajectory.ts';
 import type { LlmDialect } from '../dialect.ts';
-import type { Model } from '../model.ts';
+import { type Model, openModel } from '../model.ts';
 import { ConcurrencyLimit } from './concurrency-limit.ts';
 
 /** A server of the pool as one run worker uses it. */
 export class Member {
   readonly dialect: LlmDialect;
   readonly limit = new ConcurrencyLimit();
-  /** The model as it was found here last. */
+  /** The model as it was found here last, and how many connections had been opened by then. */
   model?: Model;
+  #lookedAt = -1;
   /** Under what the pool knows of it now, it has served this model. */
   #identity: ModelIdentity | undefined;
   #known: PoolMember;
@@ -52,11 +53,20 @@ export class Member {
     );
   }
 
-  /** Takes what was found behind its address. @returns false if it is another model than the pool knows there */
-  found(model: Model): boolean {
+  /**
+   * Looks at the model behind its address, unless every connection was open when it was looked at last: a server that
+   * is started again closes them.
+   * @returns false if it is another model than the pool knows there
+   * @throws RolloutError LlmUnreachable, LlmUnsuitable
+   */
+  async look(signal: AbortSignal): Promise<boolean> {
+    const { connections } = this.dialect;
+    if (this.#identity && this.#lookedAt === connections) return true;
+    const model = await openModel(this.server, this.dialect, signal, this.model);
     if (this.#identity && !isDeepStrictEqual(this.#identity, model.identity)) return false;
     this.#identity = model.identity;
     this.model = model;
+    this.#lookedAt = connections;
     return true;
   }
 

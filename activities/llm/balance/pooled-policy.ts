@@ -135,9 +135,11 @@ export class PooledPolicy implements Policy {
     const either = AbortSignal.any([signal, claim.signal]);
     const sent = { ...request, stopIds: model.renderer.stopIds };
     let generated: Generated;
+    let same: Promise<boolean> | undefined;
     try {
       generated = await dialect.generate(sent, either, (moreIds, moreLogprobs) => {
         if (!claim.begin()) return;
+        same ??= sameModel(claim.member, either);
         ids.push(...moreIds);
         logprobs.push(...moreLogprobs);
         lay(expected.sampling(ids.length));
@@ -151,6 +153,10 @@ export class PooledPolicy implements Policy {
       lay(expected.idle);
     }
     if (claim.isVoid) return undefined;
+    if ((await same) === false) {
+      const what = `${claim.member.server.url} has another model than the pool knows there`;
+      throw new RolloutError('LlmUnreachable', `${what}: was it started again?`);
+    }
     if (generated.finish !== 'abort') {
       claim.served();
       expected.saw(generated.ids.length);
@@ -230,6 +236,18 @@ function policySpans(
     const what = `${url} says that its weights are "${version}", the pool knows "${versionName}"`;
     throw new RolloutError('LlmUnreachable', `${what}: was it started again?`);
   });
+}
+
+/**
+ * Looks at a server while it answers, if it may have been started again since: nothing else tells that its tokens are
+ * another model's. One that cannot be looked at has shown nothing against them.
+ */
+async function sameModel(member: Member, signal: AbortSignal): Promise<boolean> {
+  try {
+    return await member.look(signal);
+  } catch (error) {
+    return !(error instanceof RolloutError) || error.type !== 'LlmUnsuitable';
+  }
 }
 
 function isUnreachable(error: unknown): boolean {

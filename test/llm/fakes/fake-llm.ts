@@ -45,6 +45,8 @@ export interface FakeLlm {
   readonly refused: number;
   /** Resolves when a caller closes its connection before the answer has ended. */
   readonly left: Promise<void>;
+  /** Ends all connections, as one does that is started again. */
+  endConnections(): void;
   close(): Promise<void>;
 }
 
@@ -128,6 +130,7 @@ export async function fakeLlm(kind: FakeKind, options: FakeOptions = {}): Promis
     url: `http://127.0.0.1:${port}`,
     seen,
     left,
+    endConnections: () => server.closeAllConnections(),
     close,
     get refused() {
       return refused;
