@@ -28,7 +28,7 @@ def draw(runs: dict[str, list[dict]], out: Path) -> None:
     for name, rows in runs.items():
         steps = [row["version"] for row in rows]
         style = STYLES.get(name.rsplit("-", 1)[0], "-")
-        line = reward.plot(steps, [row["reward"] for row in rows], style, label=name)[0]
+        line = reward.plot(steps, [row.get("rewardDrawn", row["reward"]) for row in rows], style, label=name)[0]
         like = {"color": line.get_color(), "linestyle": style}
         answers.plot(steps, [row["answer"] for row in rows], **like)
         ratio.plot(steps, [row["ratio"] for row in rows], **like)

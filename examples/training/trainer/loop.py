@@ -66,8 +66,8 @@ class Loop:
 
     def train(self) -> None:
         self._bring(self.version)
-        while self.version < self.settings["steps"]:
-            self._step(self.version)
+        while self.version < self.settings["steps"] and self._step(self.version):
+            pass
 
     def held_out(self, version: int) -> dict[str, float]:
         """
@@ -80,23 +80,32 @@ class Loop:
         groups = self._take(batch, count)
         return {"call": part_mean(groups, "call") / 0.3, "answer": part_mean(groups, "answer") / 0.7}
 
-    def _step(self, step: int) -> None:
+    def _step(self, step: int) -> bool:
+        """One batch, update and swap; False if no group of all that were drawn has anything to learn from."""
         began = time.monotonic()
         self._begin(step)
-        groups = self._take(self._name(step), self.settings["rules"]["groups"])
+        rules = self.settings["rules"]
+        # Where groups with equal rewards are dropped, a policy that has learnt its task leaves few of those that there are.
+        groups = self._take(self._name(step), 0 if rules["dropEqual"] else rules["groups"])
+        if not groups:
+            say(f"{self.run.name}: nothing more to learn from: {self.service.batch(self._name(step)).counts}")
+            return False
         sampled = time.monotonic()
         if self.run.ahead and step + 1 < self.settings["steps"]:
             self._begin(step + 1)
         ratio = check(self.policy, groups, step, 1 if self.run.ahead else 0)
         update = self.policy.update(groups, tuple(self.settings["clip"]), TRUNCATION)
         updated = time.monotonic()
+        counts = self.service.batch(self._name(step), wait=30).counts
         row = {
             "version": step + 1,
             "reward": part_mean(groups),
+            #: Of all groups that ended, dropped ones too.
+            "rewardDrawn": counts.reward_mean,
             "call": part_mean(groups, "call") / 0.3,
             "answer": part_mean(groups, "answer") / 0.7,
             "uniform": sum(group.uniform for group in groups),
-            "dropped": self.service.batch(self._name(step), wait=30).counts.dropped,
+            "dropped": counts.dropped,
             "groups": [group.id for group in groups],
             "ratio": ratio.mean,
             "largestRatio": ratio.largest,
@@ -111,11 +120,12 @@ class Loop:
         self._bring(self.version)
         self.journal.close_step()
         say(
-            f"{self.run.name} step {step + 1}: reward {row['reward']:.2f} (call {row['call']:.2f}, answer "
-            f"{row['answer']:.2f}), |log ratio| {ratio.mean:.1e} at most {ratio.largest:.1e}, stale {row['staleness']}, "
+            f"{self.run.name} step {step + 1}: reward {row['reward']:.2f} (all drawn {counts.reward_mean:.2f}, call "
+            f"{row['call']:.2f}, answer {row['answer']:.2f}), |log ratio| {ratio.mean:.1e} at most {ratio.largest:.1e}, stale {row['staleness']}, "
             f"{sampled - began:.1f} s sampling, {updated - sampled:.1f} s update, "
             f"{time.monotonic() - updated:.1f} s swap"
         )
+        return True
 
     def _bring(self, version: int) -> None:
         """Brings the servers to a version; after a crash they may be there already, or one behind."""
@@ -137,7 +147,7 @@ class Loop:
         self.service.begin_batch([{"tasks": tasks}], rules, group=group, rollout=rollout, key=batch)
 
     def _take(self, batch: str, wanted: int) -> list[Group]:
-        """Waits for the groups of a batch. Raises BatchShort: a batch that ends with fewer is not what was asked for."""
+        """Waits for the groups of a batch. Raises BatchShort if it ends with fewer than are wanted."""
         taken = list(self.service.batch_groups(batch, trajectories=True))
         if len(taken) < wanted:
             raise BatchShort(f"batch {batch} has {len(taken)} of {wanted} groups: {self.service.batch(batch).counts}")
