@@ -11,6 +11,7 @@ import {
 } from 'node:fs';
 import type { Socket } from 'node:net';
 import path from 'node:path';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { type IPty, spawn } from 'node-pty';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
 import type { Backend, Handle } from '../backends/backend.ts';
@@ -149,6 +150,8 @@ export class Bash {
       await bash.kill();
       throw new RolloutError('SandboxFailed', 'bash did not start in the sandbox');
     }
+    // Who counted the machine's processes earlier in this turn of the event loop, for all who ask in it, has not seen bash.
+    await nextTurn();
     for (const { pid } of bash.sessionProcesses()) bash.own.add(pid);
     bash.giveTerminal();
     return bash;
