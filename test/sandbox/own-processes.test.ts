@@ -14,7 +14,7 @@ test('a shell knows its own processes though all were counted just before it beg
   for (const folder of [workspaceDir, path.join(controlDir, 's')]) await mkdir(folder, { recursive: true });
   const backend = new ProcessBackend();
   const handle = await backend.create({
-    ...{ sandboxId: 'sb-1-own', workspaceDir, controlDir, spec: SandboxSpec.parse({}) },
+    ...{ sandboxId: `sb-${path.basename(root)}`, workspaceDir, controlDir, spec: SandboxSpec.parse({}) },
   });
   t.after(() => backend.destroy(handle));
   let countedBefore = true;
