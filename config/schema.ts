@@ -176,6 +176,13 @@ export const ConfigSchema = z.strictObject({
     .strictObject({
       workflowSlots: z.int().min(2).max(10_000).default(100).describe('Workflow tasks at once.'),
       initSlots: Slots.default(8).describe('Init stages at once in one process.'),
+      llmPacing: z
+        .boolean()
+        .default(false)
+        .describe(
+          'Whether init workers let there be only as many agents as keep the LLM servers full with few requests ' +
+            'waiting there; docs/pool.md. Otherwise as many as there are sandboxes.',
+        ),
       runSlots: Slots.optional().describe(
         'Agents at once in one process; the host’s capacity if not set. With fewer, sandboxes wait for a ' +
           'worker, and after rollout.hostLostSeconds their host counts as lost.',

@@ -11,6 +11,8 @@ export interface AdmissionOptions {
   readonly disk: { hasRoom(): Promise<boolean> };
   /** Init stages at once. */
   readonly slots: number;
+  /** Agents that there may be for another reason than room; as many as there is room for if absent. */
+  readonly most?: () => number;
 }
 
 /**
@@ -39,7 +41,7 @@ export class SandboxAdmission implements CustomSlotSupplier<ActivitySlotInfo> {
 
   /** Takes the permit in the same step as the last look at the count: reservations run side by side. */
   private async hasRoom(): Promise<boolean> {
-    const { sandboxes, disk, slots } = this.options;
+    const { sandboxes, disk, slots, most } = this.options;
     if (this.permits >= slots) return false;
     this.permits++;
     this.given++;
@@ -48,10 +50,17 @@ export class SandboxAdmission implements CustomSlotSupplier<ActivitySlotInfo> {
     // An unreachable host has no room; the init worker waits for it rather than fail rollouts.
     const [stats, hasDisk] = await Promise.all([sandboxes.stats().catch(() => undefined), disk.hasRoom()]);
     const toBeMade = this.given - settled;
-    if (hasDisk && stats && stats.sandboxes + toBeMade <= stats.capacity) return true;
+    const room = Math.min(stats?.capacity ?? 0, most?.() ?? Number.POSITIVE_INFINITY);
+    if (hasDisk && stats && stats.sandboxes + toBeMade <= room) return true;
     this.permits--;
     this.given--;
     return false;
+  }
+
+  /** Sandboxes of agents that there are and that are to be made; undefined while the host does not say. */
+  async agents(): Promise<number | undefined> {
+    const stats = await this.options.sandboxes.stats().catch(() => undefined);
+    return stats && stats.sandboxes + this.given - this.settled;
   }
 
   tryReserveSlot(): SlotPermit | null {

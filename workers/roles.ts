@@ -17,7 +17,7 @@ import { makeSweepActivities } from '../activities/sweep.ts';
 import { TrajectoryStore } from '../activities/trajectory/store.ts';
 import type { Config } from '../config/load.ts';
 import { loadTools } from '../config/tools.ts';
-import { versionOf } from '../contracts/pool.ts';
+import { POLICY_LABEL, versionOf } from '../contracts/pool.ts';
 import {
   DEPLOYMENT,
   evalQueue,
@@ -29,6 +29,7 @@ import {
 import { SandboxAdmission } from './admission.ts';
 import { connect } from './connect.ts';
 import { DiskWatermark } from './disk-watermark.ts';
+import { LlmPacing } from './llm-pacing.ts';
 import { countActivities } from './metrics/activities.ts';
 import { countRuns } from './metrics/agents.ts';
 import { PoolWatch } from './metrics/llm.ts';
@@ -53,6 +54,7 @@ export function componentsOf(roles: readonly Role[]): Component[] {
   return [
     ...(['activities', 'queues'] as const),
     ...has('workflow', 'workflows'),
+    ...has('init', 'admission'),
     ...has('run', 'agents', 'llm'),
     ...has('eval', 'outcomes', 'batches', 'llm'),
   ];
@@ -107,7 +109,8 @@ export async function makeWorkers(
   // Graders ask judge models, which are servers of the pool as well.
   const samples = roles.includes('run') || roles.includes('eval');
   const watch = metrics && samples ? new PoolWatch(metrics) : undefined;
-  const pool = samples ? await joinPool(config, shared, watch?.changed) : undefined;
+  const paces = roles.includes('init') && config.workers.llmPacing;
+  const pool = samples || paces ? await joinPool(config, shared, watch?.changed) : undefined;
   if (pool) watch?.watch(pool.view);
   const parts = countedParts(
     { store, groups: new GroupStore(config.derived.storeFolder), sandboxes, servers: pool?.view },
@@ -118,6 +121,7 @@ export async function makeWorkers(
     },
   );
 
+  let pacing: LlmPacing | undefined;
   const makers: Record<Role, () => Promise<Worker | Worker[]>> = {
     workflow: async () =>
       Worker.create({
@@ -132,7 +136,15 @@ export async function makeWorkers(
         stickyQueueScheduleToStartTimeout: '5s',
       }),
     init: () => {
-      const admission = new SandboxAdmission({ sandboxes, disk, slots: config.workers.initSlots });
+      const admission = new SandboxAdmission({
+        ...{ sandboxes, disk, slots: config.workers.initSlots },
+        most: () => pacing?.most ?? Number.POSITIVE_INFINITY,
+      });
+      if (paces && pool) {
+        const label = config.rollout.serverLabel ?? POLICY_LABEL;
+        pacing = new LlmPacing({ view: pool.view, label, agents: () => admission.agents() });
+        pacing.start();
+      }
       return Worker.create({
         ...shared,
         taskQueue: initQueue(),
@@ -187,10 +199,19 @@ export async function makeWorkers(
   };
   const workers: Worker[] = [...(pool?.workers ?? [])];
   for (const role of roles) workers.push(...[await makers[role]()].flat());
-  if (metrics) watchWork(metrics, { config, roles, connection, namespace });
+  if (metrics) {
+    watchWork(metrics, { config, roles, connection, namespace });
+    if (roles.includes('init')) {
+      const most = metrics.gauge('rollouts_agents_most');
+      metrics.onScrape(() =>
+        most.set(Math.min(config.sandbox.capacity, pacing?.most ?? Number.POSITIVE_INFINITY)),
+      );
+    }
+  }
   return {
     workers,
     close: async () => {
+      await pacing?.stop();
       await pool?.leave();
       await handlers.python.close?.();
       await connection.close();

@@ -67,10 +67,16 @@ export class PoolView implements PoolAccess {
     }));
   }
 
-  /** How much servers say that they have to do, of those that tell. */
-  async serverLoads(signal: AbortSignal): Promise<{ readonly url: string; readonly load: ServerLoad }[]> {
+  /** How much servers, those of `label` if it is given, say that they have to do, of those that tell. */
+  async serverLoads(
+    signal: AbortSignal,
+    label?: string,
+  ): Promise<{ readonly url: string; readonly load: ServerLoad }[]> {
+    const asked = this.#balancer.members.filter(
+      ({ labels }) => label === undefined || labels.includes(label),
+    );
     const told = await Promise.all(
-      this.#balancer.members.map(async ({ server: { url }, dialect }) => ({
+      asked.map(async ({ server: { url }, dialect }) => ({
         url,
         load: await dialect.load(signal).catch(() => null), // one that fails is left alone by those who need it
       })),

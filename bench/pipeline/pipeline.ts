@@ -17,26 +17,36 @@ const STEADY = { from: 0.15, to: 0.6 };
 
 /**
  * The same tasks once serially, one rollout at a time for each slot of the LLM server, and once through the three
- * pools, all of them submitted at once; real sandboxes, an LLM server of limited capacity that measures itself.
+ * pools, all of them submitted at once, and again with as many agents as the LLM takes (`workers.llmPacing`); real sandboxes, an LLM server
+ * of limited capacity that measures itself.
  */
 export async function benchPipeline({ n, say }: BenchOptions): Promise<BenchResult> {
   const tasks = drawTasks(n ?? TASKS);
   const llm = await SlottedServer.start(SLOTS);
   try {
     return await withFolder('p-', async (root) => {
-      const cluster = await Cluster.start({ ...clusterOptions(root, llm), hosts: ['a'], capacity: CAPACITY });
+      let pacing = false;
+      const cluster = await Cluster.start({
+        ...{ ...clusterOptions(root, llm), hosts: ['a'], capacity: CAPACITY },
+        environmentOf: () => ({ ROLLOUTS_WORKERS_LLM_PACING: String(pacing) }),
+      });
       try {
         const seen: Record<string, Figures> = {};
         for (const [how, atOnce] of [
           ['serial', SLOTS],
           ['pipeline', tasks.length],
+          ['paced', tasks.length],
         ] as const) {
+          if (how === 'paced') {
+            pacing = true;
+            for (const member of cluster.named('init')) await member.replace();
+          }
           const from = Date.now();
           const results = await runTasks(cluster, tasks, how, atOnce);
           seen[how] = figuresOf(llm, tasks, results, from);
           say(`${how}: ${JSON.stringify(seen[how])}`);
         }
-        const { serial, pipeline } = seen as Record<'serial' | 'pipeline', Figures>;
+        const { serial, pipeline, paced } = seen as Record<'serial' | 'pipeline' | 'paced', Figures>;
         const drawn = tasks.map(drawnMs);
         return {
           bench: 'pipeline',
@@ -44,6 +54,8 @@ export async function benchPipeline({ n, say }: BenchOptions): Promise<BenchResu
           serial_per_s: serial.per_s,
           pipeline_per_s: pipeline.per_s,
           llm_busy_pct: pipeline.llm_busy_pct,
+          paced_per_s: paced.per_s,
+          paced_llm_busy_pct: paced.llm_busy_pct,
           serial_llm_busy_pct: serial.llm_busy_pct,
           ideal_ratio: rounded(95 / serial.llm_busy_pct),
           p99_over_p50: pipeline.p99_over_p50,
@@ -53,7 +65,10 @@ export async function benchPipeline({ n, say }: BenchOptions): Promise<BenchResu
           drawn: drawnMeans(tasks),
           runs: seen,
           peers: {},
-          ratios: { serial: rounded(pipeline.per_s / serial.per_s) },
+          ratios: {
+            serial: rounded(pipeline.per_s / serial.per_s),
+            paced: rounded(paced.per_s / serial.per_s),
+          },
         };
       } finally {
         await cluster.stop();

@@ -105,6 +105,7 @@ test('the metrics say what has run, and of no rollout by its name', async () => 
     ['rollouts_part_seconds_count', { part: 'total' }, 8],
     ['rollouts_host_call_seconds_count', { call: 'POST /v1/sandboxes', code: '200' }, 8],
     ['rollouts_sandboxes', {}, 0],
+    ['rollouts_agents_most', {}, 16],
     ['rollouts_sandbox_leaks_total', {}, 0],
     ['rollouts_pool_lease', {}, 1],
     ['rollouts_llm_servers', { state: 'active' }, 1],

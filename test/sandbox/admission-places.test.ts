@@ -8,7 +8,7 @@ const used = { slotInfo: { type: 'activity', activityType: 'init' } } as const;
 const HOST = { host: 'a', backend: 'bubblewrap', graders: 0, graderCapacity: 1, pid: 1 } as const;
 
 /** An admission to a host that says what it is told to: its count is all that matters here. */
-function admissionTo(capacity: number, slots: number) {
+function admissionTo(capacity: number, slots: number, most?: () => number) {
   const host = { sandboxes: 0, capacity };
   const answers: (() => void)[] = [];
   /** True: answers wait until they are let go, and say what the host had when it was asked. */
@@ -22,6 +22,7 @@ function admissionTo(capacity: number, slots: number) {
     sandboxes: { stats },
     disk: { hasRoom: async () => true },
     slots,
+    ...(most && { most }),
   });
   const leave = new AbortController();
   const reserve = () => admission.reserveSlot(undefined, leave.signal);
@@ -94,4 +95,21 @@ test('no more are prepared at once than there are slots', async () => {
   await reserve();
   make();
   assert.equal(await isFull(), true);
+});
+
+test('no more agents are let in than the LLM servers take, those of before included', async () => {
+  let most = 2;
+  const { admission, host, reserve, isFull, make } = admissionTo(10, 10, () => most);
+  await reserve();
+  make();
+  await reserve();
+  assert.equal(await admission.agents(), 2);
+  assert.equal(await isFull(), true);
+  most = 3;
+  assert.equal(await isFull(), false);
+  most = 1;
+  host.sandboxes--; // the first agent has ended, one is to be made
+  assert.equal(await isFull(), true);
+  most = Number.POSITIVE_INFINITY;
+  assert.equal(await isFull(), false);
 });

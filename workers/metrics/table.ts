@@ -12,6 +12,7 @@ export const COMPONENTS = {
   activities: 'Every worker and the sandbox host: the activities that they take from queues.',
   queues: 'Every worker and the sandbox host: the queues that they take from.',
   workflows: 'Workers with the role `workflow`.',
+  admission: 'Workers with the role `init`.',
   agents: 'Workers with the role `run`: what the agents do.',
   llm: 'Workers with the roles `run` or `eval`: the pool of LLM servers.',
   outcomes: 'Workers with the role `eval`: how rollouts end.',
@@ -91,6 +92,11 @@ export const METRICS = {
     component: 'workflows',
     help: 'Open rollouts by the stage that they are in; of the whole namespace, whichever process tells.',
     labels: ['stage'],
+  },
+  rollouts_agents_most: {
+    kind: 'gauge',
+    component: 'admission',
+    help: 'Agents that this process lets there be on its host: its room, or what the LLM servers take (workers.llmPacing).',
   },
   rollouts_turns_total: {
     kind: 'counter',

@@ -1,4 +1,3 @@
-import { randomUUID } from 'node:crypto';
 import { Client } from '@temporalio/client';
 import { Runtime, Worker, type WorkerOptions } from '@temporalio/worker';
 import { PoolView } from '../../activities/llm/pool-view.ts';
@@ -7,6 +6,7 @@ import type { Config } from '../../config/load.ts';
 import type { PoolState } from '../../contracts/pool.ts';
 import { controlQueue, POOL_QUEUE } from '../../contracts/queues.ts';
 import { PoolKeeper } from './keeper.ts';
+import { workerName } from './worker-name.ts';
 
 /** The part that a process which samples has in its pool. */
 export interface PoolPart {
@@ -27,7 +27,7 @@ export async function joinPool(
   changed: (state: PoolState) => void = () => {},
 ): Promise<PoolPart> {
   const { connection, namespace, dataConverter } = shared;
-  const worker = `${derived.host}-${randomUUID().slice(0, 8)}`;
+  const worker = workerName(derived.host);
   const view = new PoolView(worker, {
     timeouts: { firstByteMs: llm.firstByteSeconds * 1000, idleMs: llm.idleSeconds * 1000 },
     changed,
