@@ -7,6 +7,7 @@ import { RolloutClient } from '../client/rollout-client.ts';
 import { loadConfig } from '../config/load.ts';
 import type { ConfigValues } from '../config/schema.ts';
 import { PROJECT_ROOT } from '../config/tools.ts';
+import { RolloutError } from '../contracts/failures.ts';
 import type { LlmServer } from '../contracts/llm.ts';
 import type { SandboxBackendName } from '../contracts/sandbox.ts';
 import { choosePort } from '../temporal-config/ports.ts';
@@ -62,6 +63,8 @@ const SILENT_LLM_SECONDS = 2;
 const OWN_HANDLER = fileURLToPath(new URL('./handler.ts', import.meta.url));
 /** Seconds without a word about a sandbox before its rollout is looked up. */
 const SILENT_SANDBOX_SECONDS = 5;
+/** Tries to make the LLM server a member of the pool. */
+const MOST_FAILURES = 5;
 
 /** The whole product as separate processes: one Temporal server, sandbox hosts, workers of one role each. */
 export class Cluster {
@@ -156,7 +159,12 @@ export class Cluster {
     const client = await RolloutClient.connect(config);
     const cluster = new Cluster(options, client, address, store, members, broken);
     try {
-      await client.pool.add({ server: { url: options.llmUrl, policyVersion: 7, ...options.llm } });
+      await addServer(client, {
+        url: options.llmUrl,
+        dialect: 'llama.cpp',
+        policyVersion: 7,
+        ...options.llm,
+      });
     } catch (error) {
       await cluster.stop();
       throw error;
@@ -189,6 +197,19 @@ export class Cluster {
     await Promise.all(this.named('host-').map(stop));
     await Promise.all(this.named('temporal').map(stop));
     await this.store.remove();
+  }
+}
+
+/** On a machine that is far too busy its model is looked at again: the first reading of a tokenizer takes long there. */
+async function addServer({ pool }: RolloutClient, server: LlmServer): Promise<void> {
+  for (let tries = 1; ; tries++) {
+    try {
+      await pool.add({ server });
+      return;
+    } catch (error) {
+      const isBusy = error instanceof RolloutError && error.type === 'QueueTimeout';
+      if (!isBusy || tries === MOST_FAILURES) throw error;
+    }
   }
 }
 

@@ -144,6 +144,7 @@ class LlmPool {
   async #replace({ version, servers, label, drainSeconds }: BlueGreen) {
     const joining: PoolMember[] = [];
     const failed: Failed[] = [];
+    const unreachable: string[] = [];
     const looked = servers.map(async (given) => {
       const server: LlmServer = { ...given, policyVersion: version };
       try {
@@ -153,11 +154,16 @@ class LlmPool {
         joining.push({ server, labels, state: 'active', why: null, loading: null, facts, seeded });
       } catch (error) {
         failed.push({ url: server.url, why: messageOf(error) });
+        if (error instanceof ApplicationFailure && error.type === 'LlmUnreachable')
+          unreachable.push(server.url);
       }
     });
     await Promise.all(looked);
     if (joining.length === 0) {
-      throw refused(`none of the servers can take over: ${failed.map(({ url, why }) => `${url}: ${why}`)}`);
+      const why = `none of the servers can take over: ${failed.map(({ url, why }) => `${url}: ${why}`)}`;
+      // Where none is up yet, the same may be asked again.
+      const type = unreachable.length === servers.length ? 'LlmUnreachable' : 'InvalidRequest';
+      throw ApplicationFailure.nonRetryable(why, type);
     }
     const coming = joining.map(({ server }) => server.url);
     const old = state

@@ -1,7 +1,8 @@
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
+import type { Readable } from 'node:stream';
 import { promisify } from 'node:util';
-import { gunzip, gzip } from 'node:zlib';
+import { createGunzip, gunzip, gzip } from 'node:zlib';
 import { messageOf, RolloutError } from '../../contracts/failures.ts';
 import { S3Objects } from './s3-objects.ts';
 import { writeWhole } from './whole-files.ts';
@@ -62,6 +63,22 @@ export class Archive {
       });
     }
   }
+
+  /** A file, unpacked as it is read, as often as it is wanted; undefined if there is none. @throws RolloutError StoreFailed */
+  async open(name: string): Promise<(() => Readable) | undefined> {
+    const packed = await this.objects.get(`${name}.gz`);
+    if (!packed) return undefined;
+    return () => {
+      const unpacked = createGunzip();
+      unpacked.end(packed);
+      return unpacked;
+    };
+  }
+}
+
+/** Name of a store's file in its archive: its last folders, wherever the store was when a reference named it. */
+export function nameInArchive(file: string): string {
+  return file.split(path.sep).slice(-3).join('/');
 }
 
 /** Undefined if no place is set. @throws RolloutError InvalidRequest if it is none */

@@ -7,7 +7,7 @@ import type { LedgerRecord } from '../../contracts/ledger.ts';
 import { RolloutResult } from '../../contracts/result.ts';
 import type { Shelf } from '../../contracts/stages.ts';
 import { Trajectory, type TrajectoryRef } from '../../contracts/trajectory.ts';
-import type { Archive } from './archive.ts';
+import { type Archive, nameInArchive } from './archive.ts';
 import { readIfThere, spreadFolder, writeWhole } from './whole-files.ts';
 
 /** Names one attempt of one workflow run. */
@@ -184,8 +184,6 @@ export async function readTrajectory(ref: TrajectoryRef, archive?: Archive): Pro
     .map((line) => Trajectory.parse(JSON.parse(line)));
 }
 
-/** A file of any store, which a reference may name where it was when it was written: its last folders are its name. */
 async function archived(file: string, archive: Archive | undefined): Promise<string | undefined> {
-  const name = file.split(path.sep).slice(-3).join('/');
-  return (await archive?.get(name))?.toString('utf8');
+  return (await archive?.get(nameInArchive(file)))?.toString('utf8');
 }

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { readTrajectory } from '../../activities/trajectory/store.ts';
+import { asArray, streamTrajectory } from '../../activities/trajectory/trajectory-stream.ts';
 import { RolloutId } from '../../contracts/request.ts';
 import type { Routes } from '../gateway.ts';
 import { HttpProblem, Problem } from '../problems.ts';
@@ -22,13 +22,12 @@ export const trajectoryRoutes: Routes = (app, gateway) => {
       if (!record) throw new HttpProblem(409, `rollout ${rolloutId} has not ended`);
       const { trajectory } = record;
       if (!trajectory) throw new HttpProblem(404, `rollout ${rolloutId} ended before its first token`);
-      const sequences = await readTrajectory(trajectory, gateway.store.archive); // checked against its digest
+      const lines = await streamTrajectory(trajectory, gateway.store.archive);
       const asJson = /\bapplication\/json\b/.test(String(request.headers.accept));
       reply.header('ETag', `"${trajectory.sha256}"`);
-      const body = asJson
-        ? JSON.stringify(sequences)
-        : sequences.map((sequence) => `${JSON.stringify(sequence)}\n`).join('');
-      return reply.type(asJson ? 'application/json' : 'application/jsonl').send(body as never);
+      reply.header('Content-Length', asJson ? trajectory.bytes + 1 : trajectory.bytes);
+      const type = asJson ? 'application/json' : 'application/jsonl';
+      return reply.type(type).send((asJson ? asArray(lines) : lines) as never);
     },
   );
 };

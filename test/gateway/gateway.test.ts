@@ -16,7 +16,9 @@ import { makeApp } from '../../gateway/app.ts';
 import { readTokens } from '../../gateway/auth.ts';
 import type { App } from '../../gateway/gateway.ts';
 import { METRICS } from '../../workers/metrics/table.ts';
+import { isOpen } from '../support/open-files.ts';
 import { parseScrape } from '../support/scrape.ts';
+import { until } from '../support/until.ts';
 import { gate } from '../workflows/kept.ts';
 import { placement, report, untilCancelled, usual } from '../workflows/scripted.ts';
 import { scriptedService } from '../workflows/scripted-service.ts';
@@ -205,6 +207,38 @@ test('many are ended by one call', async () => {
     'batchComplete',
   );
   assert.equal((await call('POST', '/v1/cancel-stale', { body: { belowVersion: 3 } })).json().aborted, 0);
+});
+
+test('a long trajectory is sent as it is read, and no further than to who goes', async () => {
+  const content = 'x'.repeat(24_000_000);
+  service.workers.script.evaluate = async (input) => {
+    const result = await usual.evaluate(input);
+    const { rolloutId, workflowRunId, attempt } = result;
+    const long = { turns: [], input_ids: [], output_ids: [], loss_mask: [], messages: [{ content }] };
+    const sequences = [long as never as Trajectory];
+    return {
+      ...result,
+      trajectory: await store.putTrajectory({ rolloutId, workflowRunId, attempt }, sequences),
+    };
+  };
+  await call('POST', '/v1/rollouts', { body: { task, rolloutId: 'long' } });
+  const ended = async () => (await call('GET', '/v1/rollouts/long?wait=30')).json();
+  await until(async () => (await ended()).done, 'the end of the rollout');
+  const { trajectory } = (await ended()).record;
+  const file = new URL(trajectory.uri).pathname;
+  const left = new AbortController();
+  const headers = { authorization: `Bearer ${tokens.trainer}`, accept: 'application/json' };
+  const place = `${await address()}/v1/rollouts/long/trajectory`;
+  const answer = await fetch(place, { headers, signal: left.signal });
+  assert.equal(Number(answer.headers.get('content-length')), trajectory.bytes + 1);
+  await answer.body?.getReader().read();
+  assert.equal(isOpen(file), true, 'not read to its end for one part');
+  left.abort();
+  await until(() => !isOpen(file), 'the file to be closed when its reader has gone');
+  const whole = await call('GET', '/v1/rollouts/long/trajectory', {
+    headers: { accept: 'application/json' },
+  });
+  assert.equal(whole.json()[0].messages[0].content.length, content.length);
 });
 
 test('the pool of LLM servers is looked at and changed', async () => {

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import type { LlmServer } from '../../contracts/llm.ts';
 import { poolWorkflowId } from '../../contracts/pool.ts';
+import { seedPool } from '../../workers/pool/seed.ts';
 import { until } from '../durability/support.ts';
 import { freePort } from '../support/temporal.ts';
 import { keepHistory } from '../workflows/kept.ts';
@@ -175,4 +176,47 @@ test('the pool outlives its history and even its workflow, and run workers go on
   assert.ok(anew.state.epoch > state.epoch);
   assert.deepEqual(anew.silent, []);
   assert.equal(view.lease.state?.epoch, anew.state.epoch);
+});
+
+test('configured servers of a newer version take the place of what is there, when they are up', async (t) => {
+  const client = await service.client(t, 'seeding');
+  await service.join(t, 'seeding');
+  const first = await service.server(t, 3);
+  const said: string[] = [];
+  const over = new AbortController();
+  t.after(() => over.abort());
+  const seed = (servers: LlmServer[]) =>
+    seedPool({
+      client: client.temporal,
+      ...{ input: { pool: 'seeding', leaseSeconds: 30 }, servers, signal: over.signal },
+      report: (line) => said.push(line),
+    });
+  const members = async () =>
+    (await client.pool.state()).members.map(({ server, seeded }) => [
+      server.url,
+      server.policyVersion,
+      seeded,
+    ]);
+  await seed([entry(first, 3)]);
+  assert.deepEqual(await members(), [[first.url, 3, true]]);
+
+  // As after a crash between the end of a step and its swap: a server with the new weights, where one of the old was.
+  const { port } = new URL(first.url);
+  await first.stop();
+  await service.server(t, 4, Number(port));
+  const url = `http://127.0.0.1:${port}`;
+  await seed([entry({ url }, 4)]);
+  assert.deepEqual(await members(), [[url, 4, true]]);
+
+  const [second, late] = [await service.server(t, 5), { url: `http://127.0.0.1:${await freePort()}` }];
+  await client.pool.swap({ mode: 'blueGreen', version: 5, servers: [entry(second, 5)] });
+  const { url: gone } = second;
+  await second.stop();
+  const seeding = seed([entry(late, 6)]);
+  await until(() => said.some((line) => line.startsWith('waiting for an LLM server')), 'the first try');
+  assert.deepEqual(await members(), [[gone, 5, false]], 'nothing is given up for what is not there');
+  const third = await service.server(t, 6, Number(new URL(late.url).port));
+  await seeding;
+  assert.deepEqual(await members(), [[third.url, 6, true]]);
+  assert.match(said.join(), /servers of policy version 6 take the place of those of version 5/);
 });

@@ -29,7 +29,7 @@ export interface PoolService {
   /** A run worker of a pool, without the run stage. */
   join(t: Pick<TestContext, 'after'>, pool: string, address?: string): Promise<PoolPart>;
   client(t: Pick<TestContext, 'after'>, pool: string): Promise<RolloutClient>;
-  server(t: Pick<TestContext, 'after'>, version: number): Promise<VersionedServer>;
+  server(t: Pick<TestContext, 'after'>, version: number, port?: number): Promise<VersionedServer>;
   stop(): Promise<void>;
 }
 
@@ -72,8 +72,8 @@ export async function startPoolService(): Promise<PoolService> {
       t.after(() => client.close());
       return client;
     },
-    server: async (t, version) => {
-      const one = await VersionedServer.start(world, version);
+    server: async (t, version, port) => {
+      const one = await VersionedServer.start(world, version, port);
       t.after(() => one.stop());
       return one;
     },

@@ -72,9 +72,9 @@ export class VersionedServer {
     this.#server = http.createServer((request, response) => void this.#answer(request, response));
   }
 
-  static async start(world: World, version: number): Promise<VersionedServer> {
+  static async start(world: World, version: number, port = 0): Promise<VersionedServer> {
     const server = new VersionedServer(world, await partsOf(world.tokenizer), version);
-    await new Promise<void>((resolve) => server.#server.listen(0, '127.0.0.1', resolve));
+    await new Promise<void>((resolve) => server.#server.listen(port, '127.0.0.1', resolve));
     return server;
   }
 

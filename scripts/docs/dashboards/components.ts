@@ -212,6 +212,7 @@ export const components: readonly Dashboard[] = [
             expr: 'sum by (instance, purpose) (rollouts_sandbox_capacity)',
             legend: '{{instance}} {{purpose}} room',
           },
+          { expr: 'sum by (instance) (rollouts_agents_most)', legend: '{{instance}} agents let in' },
         ],
       },
       {
