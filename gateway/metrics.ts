@@ -6,13 +6,16 @@ export function countRequests(app: FastifyInstance): Metrics {
   const metrics = new Metrics(['gateway']);
   const seconds = metrics.histogram('rollouts_http_request_seconds');
   const open = metrics.gauge('rollouts_http_requests_open');
-  app.addHook('onRequest', async () => open.inc());
-  app.addHook('onResponse', async (request, reply) => {
-    open.dec();
-    // Addresses that nobody serves are as many as anybody likes to ask for.
-    const route = request.routeOptions.url ?? 'none';
-    const code = String(reply.statusCode);
-    seconds.observe({ method: request.method, route, code }, reply.elapsedTime / 1000);
+  app.addHook('onRequest', async (request, reply) => {
+    open.inc();
+    // Fastify's own hook is not called where the reader of a stream goes before its end.
+    reply.raw.once('close', () => {
+      open.dec();
+      // Addresses that nobody serves are as many as anybody likes to ask for.
+      const route = request.routeOptions.url ?? 'none';
+      const code = String(reply.statusCode);
+      seconds.observe({ method: request.method, route, code }, reply.elapsedTime / 1000);
+    });
   });
   return metrics;
 }
