@@ -28,6 +28,8 @@ export const ProcessRequest = z.looseObject({
       seed: Sampling.shape.seed.unwrap().nullish(),
       max_output_tokens: Sampling.shape.maxTokensPerTurn.unwrap().nullish(),
       max_iterations: Limits.shape.maxTurns.unwrap().nullish(),
+      /** Answers have tokens in either case. */
+      token_level_generation: z.boolean().nullish(),
     })
     .default({}),
 });
