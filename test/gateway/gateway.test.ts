@@ -342,6 +342,7 @@ test('its description is valid OpenAPI 3.1 and names every route', async () => {
     '/v1/rollouts',
     '/v1/rollouts/{rolloutId}',
     '/v1/rollouts/{rolloutId}/cancel',
+    '/v1/rollouts/{rolloutId}/conversation',
     '/v1/rollouts/{rolloutId}/pause',
     '/v1/rollouts/{rolloutId}/resume',
     ...['timeline', 'trajectory'].map((part) => `/v1/rollouts/{rolloutId}/${part}`),
