@@ -6,9 +6,12 @@ import { messageOf, RolloutError } from '../../contracts/failures.ts';
 import type { TrajectoryRef } from '../../contracts/trajectory.ts';
 import { type Archive, nameInArchive } from './archive.ts';
 
-/** A file that can be read from its beginning as often as needed, until it is closed. */
+/** A file that is read twice. */
 interface Source {
-  read(): Readable;
+  /** From its beginning; it stays open. */
+  first(): Readable;
+  /** Again; it is closed at the end of that. */
+  last(): Readable;
   close(): Promise<void>;
 }
 
@@ -21,7 +24,7 @@ export async function streamTrajectory(ref: TrajectoryRef, archive?: Archive): P
   const source = await sourceOf(ref, archive);
   try {
     const digest = createHash('sha256');
-    for await (const part of source.read()) digest.update(part);
+    for await (const part of source.first()) digest.update(part);
     if (digest.digest('hex') !== ref.sha256) {
       throw new RolloutError('StoreCorrupt', `${ref.uri} does not match its checksum`);
     }
@@ -30,7 +33,7 @@ export async function streamTrajectory(ref: TrajectoryRef, archive?: Archive): P
     if (error instanceof RolloutError) throw error;
     throw new RolloutError('StoreFailed', `cannot read ${ref.uri}: ${messageOf(error)}`, { cause: error });
   }
-  return source.read().once('close', () => void source.close());
+  return source.last();
 }
 
 /** Lines of JSON, each ended, as one JSON array of as many bytes and one more. */
@@ -68,12 +71,13 @@ async function sourceOf(ref: TrajectoryRef, archive: Archive | undefined): Promi
       throw new RolloutError('StoreFailed', `cannot read ${ref.uri}: ${messageOf(error)}`, { cause: error });
     }
     const read = await archive?.open(nameInArchive(file));
-    if (read) return { read, close: async () => {} };
+    if (read) return { first: read, last: read, close: async () => {} };
     const place = archive ? ` or in ${archive.place}` : '';
     throw new RolloutError('StoreFailed', `cannot read ${ref.uri}: no such file there${place}`);
   }
   return {
-    read: () => handle.createReadStream({ start: 0, autoClose: false }),
+    first: () => handle.createReadStream({ start: 0, autoClose: false }),
+    last: () => handle.createReadStream({ start: 0 }),
     close: () => handle.close(),
   };
 }

@@ -17,6 +17,9 @@ import { until } from '../support/until.ts';
 
 const folder = mkdtempSync(path.join(tmpdir(), 'stream-'));
 after(() => rmSync(folder, { recursive: true }));
+// A file that is left to the garbage collector is told so.
+const warnings: Error[] = [];
+process.on('warning', (warning) => warnings.push(warning));
 const store = new TrajectoryStore(folder);
 const sequences = [0, 1].map((sequence_index) => ({ sequence_index, messages: ['a\nb, [é]'] }));
 
@@ -81,4 +84,5 @@ test('what is not as it was kept is refused before anything is sent', async () =
   writeFileSync(file, 'other');
   await assert.rejects(streamTrajectory(ref), { type: 'StoreCorrupt' });
   assert.equal(isOpen(file), false);
+  assert.deepEqual(warnings, []);
 });
