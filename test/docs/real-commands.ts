@@ -25,7 +25,8 @@ const SETTINGS = {
   ROLLOUTS_ROLLOUT_SAMPLING_MAX_TOKENS_PER_TURN: '48',
   ROLLOUTS_ROLLOUT_LIMITS_MAX_TURNS: '2',
 };
-const MINUTES_5 = 300_000;
+/** Milliseconds that a command, or a service until it is up, may take: a loaded machine may take its time. */
+const MOST_MS = 1_800_000;
 
 let folder: string;
 let env: NodeJS.ProcessEnv;
@@ -136,7 +137,7 @@ function lineOf(command: string, { as = [] }: Step): string {
 }
 
 async function ended(line: string): Promise<{ code: number; output: string }> {
-  const options = { cwd: folder, env, timeout: MINUTES_5, maxBuffer: 1 << 28 };
+  const options = { cwd: folder, env, timeout: MOST_MS, maxBuffer: 1 << 28 };
   try {
     const { stdout, stderr } = await promisify(execFile)('bash', ['-c', line], options);
     return { code: 0, output: stdout + stderr };
@@ -149,7 +150,7 @@ async function ended(line: string): Promise<{ code: number; output: string }> {
 async function serve(line: string, says: string): Promise<void> {
   const said = background('bash', ['-c', `exec ${line.replace(/^((?:\w+=\S+ )+)/, 'env $1')}`]);
   const { child } = services.at(-1) as (typeof services)[number];
-  const giveUpAt = performance.now() + MINUTES_5;
+  const giveUpAt = performance.now() + MOST_MS;
   while (!said().includes(says) && child.exitCode === null && performance.now() < giveUpAt) await delay(50);
   assert.ok(said().includes(says), `${line}\n${said()}`);
 }
