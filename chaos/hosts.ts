@@ -7,6 +7,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { isDeepStrictEqual, promisify } from 'node:util';
+import { grpcErrorIn } from '../client/grpc-error.ts';
 import { loadTools } from '../config/tools.ts';
 import { messageOf } from '../contracts/failures.ts';
 import { DEPLOYMENT } from '../contracts/queues.ts';
@@ -15,7 +16,7 @@ import type { Trajectory } from '../contracts/trajectory.ts';
 import { problemsOf } from './checks.ts';
 import { Cluster, nodeCommand } from './cluster.ts';
 import { type Evidence, evidenceOf } from './evidence.ts';
-import { Fleet, type Flight, whileAway } from './fleet.ts';
+import { Fleet, type Flight } from './fleet.ts';
 import { leftOf, leftOnHosts } from './left.ts';
 import { apart, Network, networkProblem } from './network.ts';
 import { PolicyServer } from './policy-server.ts';
@@ -133,9 +134,16 @@ class Trouble {
     }
   }
 
-  /** A server or worker that is too busy to answer is asked again. */
-  private statusOf({ rolloutId }: Flight): Promise<RolloutStatus> {
-    return whileAway(() => this.cluster.client.status(rolloutId));
+  /** Asked again while the server has no worker that answers, whatever it says of that: some are just being replaced. */
+  private async statusOf({ rolloutId }: Flight): Promise<RolloutStatus> {
+    for (;;) {
+      try {
+        return await this.cluster.client.status(rolloutId);
+      } catch (error) {
+        if (!grpcErrorIn(error)) throw error;
+        await delay(AGAIN_MS);
+      }
+    }
   }
 
   /** Pulls the cable, until everything that ran there has begun again elsewhere. */
