@@ -23,12 +23,15 @@ const MAX_DESCRIPTORS = 1024;
 export function terminalWaitedFor(pid: number): string | null {
   try {
     // "number, six arguments, …"; or "running".
-    const [number, ...words] = readFileSync(`/proc/${pid}/syscall`, 'latin1').split(' ');
+    const waits = () => readFileSync(`/proc/${pid}/syscall`, 'latin1');
+    const before = waits();
+    const [number, ...words] = before.split(' ');
     const args = words.slice(0, 6).map((word) => BigInt(word));
     const call = CALLS[process.arch]?.[Number(number)];
     for (const fd of call === undefined ? [] : waitedFor(pid, call, args)) {
       const file = readlinkSync(`/proc/${pid}/fd/${fd}`);
-      if (TERMINAL.test(file)) return file;
+      // It may have gone on meanwhile, and have opened the terminal by that number, to write to it.
+      if (TERMINAL.test(file)) return waits() === before ? file : null;
     }
   } catch {
     // It has ended, or goes on.
