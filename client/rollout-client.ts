@@ -53,6 +53,7 @@ const MOST_REQUEST_BYTES = 1024 ** 2;
 const TASK_QUEUE_OF_WORKFLOWS = 1;
 /** A waiting worker's question is answered after a minute at the latest. */
 const POLLED_WITHIN_SECONDS = 90;
+const NEVER = new AbortController().signal;
 
 /**
  * Starts rollouts and asks after them. Every method needs nothing but the Temporal server; workers may be
@@ -151,16 +152,23 @@ export class RolloutClient {
   }
 
   /**
-   * The terminal record if it is there within so many milliseconds, else undefined.
+   * The terminal record if it is there within so many milliseconds and before `gone` is aborted, else undefined.
    * @throws WorkflowNotFoundError, or what Temporal throws
    */
-  async resultWithin(rolloutId: string, ms: number): Promise<RolloutResult | undefined> {
+  async resultWithin(
+    rolloutId: string,
+    ms: number,
+    gone: AbortSignal = NEVER,
+  ): Promise<RolloutResult | undefined> {
     if (await this.isOpen(rolloutId)) {
       if (ms <= 0) return undefined;
       try {
-        return await this.connection.withDeadline(Date.now() + ms, () => this.result(rolloutId));
+        // One that nobody waits for any more would keep one of the server's long polls.
+        return await this.connection.withAbortSignal(gone, () =>
+          this.connection.withDeadline(Date.now() + ms, () => this.result(rolloutId)),
+        );
       } catch (error) {
-        if (isDeadline(error)) return undefined;
+        if (gone.aborted || isDeadline(error)) return undefined;
         throw error;
       }
     }

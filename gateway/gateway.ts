@@ -15,6 +15,7 @@ import type { TrajectoryStore } from '../activities/trajectory/store.ts';
 import { GroupClient } from '../client/groups.ts';
 import type { RolloutClient } from '../client/rollout-client.ts';
 import type { Config } from '../config/load.ts';
+import { RolloutError } from '../contracts/failures.ts';
 import type { CancelReason, RolloutRequestInput } from '../contracts/request.ts';
 import type { RolloutResult } from '../contracts/result.ts';
 import type { Task } from '../contracts/task.ts';
@@ -34,6 +35,12 @@ export type App = FastifyInstance<
 >;
 /** A set of routes. */
 export type Routes = (app: App, gateway: Gateway) => void;
+
+/** JSON pointers to where a body has the name of a task's handler and the task's data. */
+export interface TaskPlace {
+  readonly handler: string;
+  readonly data: string;
+}
 
 /** What the gateway is made of. */
 export interface GatewayParts {
@@ -63,6 +70,26 @@ export class Gateway {
     this.groups = new GroupClient(parts.client.temporal, this.groupStore);
   }
 
+  /** Checks a task that a caller sent, `at` these places of the body. @throws HttpProblem 422 naming each wrong field */
+  checkTask(task: Task, at: TaskPlace = { handler: '/task/handler', data: '/task/data' }): void {
+    try {
+      this.handlers.open(task);
+    } catch (error) {
+      if (!(error instanceof RolloutError)) throw error;
+      const fields =
+        error.type === 'UnknownHandler'
+          ? [{ field: at.handler, detail: error.message }]
+          : this.handlers
+              .get(task.handler)
+              .schema.safeParse(task.data)
+              .error?.issues.map(({ path, message }) => ({
+                field: [at.data, ...path].join('/'),
+                detail: message,
+              }));
+      throw new HttpProblem(422, error.message, fields, undefined, { cause: error });
+    }
+  }
+
   /** Tools of a task that are known before its sandbox runs. @throws RolloutError UnknownHandler, InvalidTask */
   toolsOf(task: Task): ToolSpec[] {
     const { handler, data } = this.handlers.open(task);
@@ -77,16 +104,17 @@ export class Gateway {
   }
 
   /**
-   * Begins a rollout unless it is known; durable when this resolves.
-   * @throws HttpProblem 409 if another request has this id, 429; RolloutError InvalidTask, InvalidRequest
+   * Begins a rollout unless it is known; durable when this resolves. `at`: where its task stood in the body.
+   * @throws HttpProblem 422, 409 if another request has this id, 429; RolloutError InvalidRequest
    */
   async submit(
     rolloutId: string,
     asked: Omit<RolloutRequestInput, 'rolloutId' | 'tenant'>,
     tenant: Tenant | undefined,
+    at?: TaskPlace,
   ): Promise<void> {
-    const { handlers, config, store } = this;
-    handlers.open(asked.task);
+    const { config, store } = this;
+    this.checkTask(asked.task, at);
     // Of what was asked: a setting of the gateway that changes makes the same call no other one.
     const digest = createHash('sha256')
       .update(stringify(asked) ?? '')
@@ -103,12 +131,12 @@ export class Gateway {
   }
 
   /**
-   * The terminal record of a rollout, if it is there within so many milliseconds.
+   * The terminal record of a rollout, if it is there within so many milliseconds and before `gone` is aborted.
    * @throws HttpProblem 404
    */
-  async record(rolloutId: string, withinMs: number): Promise<RolloutResult | undefined> {
+  async record(rolloutId: string, withinMs: number, gone?: AbortSignal): Promise<RolloutResult | undefined> {
     try {
-      return await this.client.resultWithin(rolloutId, withinMs);
+      return await this.client.resultWithin(rolloutId, withinMs, gone);
     } catch (error) {
       if (!(error instanceof WorkflowNotFoundError)) throw error;
       const record = await this.store.getTerminal(rolloutId);

@@ -35,8 +35,14 @@ export class HttpProblem extends Error {
   /** Seconds after which the same call may be made again. */
   readonly retryAfter: number | undefined;
 
-  constructor(status: number, detail: string, errors?: Problem['errors'], retryAfter?: number) {
-    super(detail);
+  constructor(
+    status: number,
+    detail: string,
+    errors?: Problem['errors'],
+    retryAfter?: number,
+    options?: ErrorOptions,
+  ) {
+    super(detail, options);
     this.status = status;
     this.errors = errors;
     this.retryAfter = retryAfter;
@@ -63,7 +69,11 @@ export function answerProblems(app: FastifyInstance): void {
 const MEDIA_TYPE = 'application/problem+json';
 
 function problemOf(error: Error): Problem {
-  if (error instanceof HttpProblem) return problem(error.status, error.message, error.errors);
+  if (error instanceof HttpProblem) {
+    const { cause } = error;
+    const type = cause instanceof RolloutError ? { type: typeOf(cause) } : {};
+    return { ...problem(error.status, error.message, error.errors), ...type };
+  }
   if (hasZodFastifySchemaValidationErrors(error)) {
     const errors = error.validation.map(({ instancePath, message }) => ({
       field: instancePath || error.validationContext || '',
@@ -75,7 +85,7 @@ function problemOf(error: Error): Problem {
   if (error instanceof WorkflowNotFoundError) return problem(404, error.message);
   if (error instanceof RolloutError) {
     const ofCaller = FAILURES[error.type].cause === 'request';
-    return { ...problem(ofCaller ? 422 : 503, error.message), type: `urn:rollouts:failure:${error.type}` };
+    return { ...problem(ofCaller ? 422 : 503, error.message), type: typeOf(error) };
   }
   const refused = grpcErrorIn(error);
   // Among what Temporal finds wrong is a page token that is none.
@@ -83,6 +93,10 @@ function problemOf(error: Error): Problem {
   if (refused) return problem(503, `Temporal does not answer: ${refused.details}`);
   const { statusCode = 500, message } = error as Partial<FastifyError> & Error;
   return problem(statusCode, statusCode < 500 ? message : 'an error of the gateway; its log has it');
+}
+
+function typeOf({ type }: RolloutError): string {
+  return `urn:rollouts:failure:${type}`;
 }
 
 function problem(status: number, detail: string, errors?: Problem['errors']): Problem {

@@ -10,12 +10,14 @@ import { POLICY_LABEL } from '../../contracts/pool.ts';
 import type { RolloutResult } from '../../contracts/result.ts';
 import type { Task } from '../../contracts/task.ts';
 import type { Tenant } from '../../contracts/tenant.ts';
-import type { Gateway } from '../gateway.ts';
+import type { Gateway, TaskPlace } from '../gateway.ts';
 import { HttpProblem } from '../problems.ts';
 import { type AnswerParts, answerOf, type ProcessAnswer } from './answer.ts';
 import { PROCESS_BATCH, type ProcessRequest, rolloutIdOf, rolloutOf } from './request.ts';
 import { ProcessSwitch } from './switch.ts';
 
+/** Where a call has what the task is made of. */
+const IN_INSTANCE: TaskPlace = { handler: '/instance/data_source', data: '/instance' };
 /** One wait for a record; a call waits as many times as it needs. */
 const WAIT_MS = 30_000;
 /** Before Temporal is asked again that did not answer. */
@@ -122,7 +124,7 @@ export class ProcessJobs {
     const jobId = request.job_id ?? undefined;
     const rolloutId = rolloutIdOf(jobId ?? randomUUID());
     const asked = rolloutOf(request, config.gateway.dataSources, config.rollout);
-    await this.#gateway.submit(rolloutId, asked, tenant);
+    await this.#gateway.submit(rolloutId, asked, tenant, IN_INSTANCE);
     this.#waitedFor.add(rolloutId);
     try {
       const record = await this.#record(rolloutId, gone);
@@ -141,7 +143,7 @@ export class ProcessJobs {
       gone.addEventListener('abort', () => resolve('gone'), { once: true });
     });
     while (!gone.aborted) {
-      const asked = this.#gateway.record(rolloutId, WAIT_MS).catch(async (error: unknown) => {
+      const asked = this.#gateway.record(rolloutId, WAIT_MS, gone).catch(async (error: unknown) => {
         if (!grpcErrorIn(error) || error instanceof WorkflowNotFoundError) throw error;
         this.#log.warn({ err: error, rolloutId }, 'Temporal does not answer; asked again');
         await delay(RETRY_MS);

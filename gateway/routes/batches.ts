@@ -60,7 +60,9 @@ export const batchRoutes: Routes = (app, gateway) => {
       const { batchId: given, sources, rules, group, rollout, tenant: asked } = body;
       const batchId = given ?? headers['idempotency-key'] ?? randomUUID();
       const tenant = gateway.tenants.of(caller, asked);
-      const drawn = await Promise.all(sources.map((source) => sourceOf(gateway, source)));
+      const drawn = await Promise.all(
+        sources.map((source, at) => sourceOf(gateway, source, `/sources/${at}`)),
+      );
       const digest = digestOf({ sources: drawn, rules, group, rollout });
       const template = templateOf(gateway, rollout, tenant);
       const input = { batchId, sources: drawn, rules, group, template, digest };

@@ -36,7 +36,7 @@ export const groupRoutes: Routes = (app, gateway) => {
     async ({ body, headers, caller }, reply) => {
       const { groupId: given, task, rollout, tenant: asked, ...rules } = body;
       const groupId = given ?? headers['idempotency-key'] ?? randomUUID();
-      gateway.handlers.open(task);
+      gateway.checkTask(task);
       const tenant = gateway.tenants.of(caller, asked);
       const { set } = await gateway.groupStore.putTasks([task]);
       const digest = digestOf({ task, rollout, rules });

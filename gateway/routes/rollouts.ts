@@ -6,7 +6,7 @@ import { Selection, SweepReport } from '../../contracts/sweep.ts';
 import { asAsked } from '../as-asked.ts';
 import type { Routes } from '../gateway.ts';
 import { HttpProblem, PROBLEMS, Problem } from '../problems.ts';
-import { Whose } from './submissions.ts';
+import { goneWith, Whose } from './submissions.ts';
 
 /** A rollout as it is asked for; what is left out is as the gateway is configured. */
 const Submission = z.object({
@@ -74,8 +74,11 @@ export const rolloutRoutes: Routes = (app, gateway) => {
         response: { ...PROBLEMS, 200: z.union([Ended, Open]) },
       },
     },
-    async ({ params: { rolloutId }, query: { wait } }) => {
-      const record = await gateway.record(rolloutId, wait * 1000);
+    async ({ params: { rolloutId }, query: { wait } }, reply) => {
+      const gone = goneWith(reply);
+      const record = await gateway.record(rolloutId, wait * 1000, gone);
+      // Nobody is there to be answered.
+      if (gone.aborted) return reply.hijack() as never;
       if (record) return { rolloutId, done: true as const, record };
       return { rolloutId, done: false as const, stage: await gateway.client.stageOf(rolloutId) };
     },

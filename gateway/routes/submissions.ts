@@ -65,17 +65,24 @@ export const Wait = z.object({ wait: z.coerce.number().min(0).max(60).default(0)
 /** Why something is cancelled. */
 export const Reason = z.object({ reason: CancelReason.default('user') }).nullish();
 
-/** A source with its tasks checked and kept. @throws RolloutError InvalidTask naming the first that is wrong */
-export async function sourceOf(gateway: Gateway, source: z.infer<typeof Source>): Promise<TaskSource> {
+/** A source, `at` this place of the body, with its tasks checked and kept. @throws HttpProblem 422 naming the first that is wrong */
+export async function sourceOf(
+  gateway: Gateway,
+  source: z.infer<typeof Source>,
+  at: string,
+): Promise<TaskSource> {
   const tasks: Task[] = [];
   if (source.tasks) {
-    for (const task of source.tasks) {
-      gateway.handlers.open(task);
+    for (const [row, task] of source.tasks.entries()) {
+      const place = `${at}/tasks/${row}`;
+      gateway.checkTask(task, { handler: `${place}/handler`, data: `${place}/data` });
       tasks.push(task);
     }
   } else {
     const bad = (line: { file: string; line: number; problem: string }) => {
-      throw new RolloutError('InvalidTask', `${line.file}, line ${line.line}: ${line.problem}`);
+      const detail = `${line.file}, line ${line.line}: ${line.problem}`;
+      const cause = new RolloutError('InvalidTask', detail);
+      throw new HttpProblem(422, detail, [{ field: `${at}/file`, detail }], undefined, { cause });
     };
     const { file = '', handler = '' } = source;
     for await (const task of readTasks(file, handler, gateway.handlers, bad)) tasks.push(task);

@@ -280,10 +280,28 @@ test('bad input is answered with the field that is wrong', async () => {
   });
   assert.equal(problem.errors[0].field, '/limits/maxTurns');
   assert.equal(problem.title, 'Unprocessable Entity');
-  await refused(422, /question/, 'POST', '/v1/rollouts', { task: { ...task, data: {} } });
-  await refused(422, /no handler is called "nope"/, 'POST', '/v1/rollouts', {
-    task: { ...task, handler: 'nope' },
-  });
+  const fieldOf = async (pattern: RegExp, place: string, body: unknown) => {
+    const { type, errors } = await refused(422, pattern, 'POST', place, body);
+    return [type.replace('urn:rollouts:failure:', ''), errors[0].field];
+  };
+  const [empty, unknown] = [
+    { ...task, data: {} },
+    { ...task, handler: 'nope' },
+  ];
+  const oneGroup = { groups: 1 };
+  for (const [place, at, body] of [
+    ['/v1/rollouts', '/task', (task: unknown) => ({ task })],
+    ['/v1/groups', '/task', (task: unknown) => ({ task })],
+    [
+      '/v1/batches',
+      '/sources/0/tasks/1',
+      (bad: unknown) => ({ sources: [{ tasks: [task, bad] }], rules: oneGroup }),
+    ],
+  ] as const) {
+    assert.deepEqual(await fieldOf(/question/, place, body(empty)), ['InvalidTask', `${at}/data/question`]);
+    const handler = await fieldOf(/no handler is called "nope"/, place, body(unknown));
+    assert.deepEqual(handler, ['UnknownHandler', `${at}/handler`]);
+  }
   const mistyped = await refused(422, /there is no such field/, 'POST', '/v1/rollouts', {
     ...{ task, sampling: { temprature: 0.2 }, 'sam/ple': 1 },
   });

@@ -172,6 +172,7 @@ test('bad fields are named', async () => {
   assert.deepEqual([wrong.status, wrong.body.errors[0].field], [422, '/sampling_params/temperature']);
   const source = await call('POST', '/process', { instance: { ...instance, data_source: 'nope' } });
   assert.deepEqual([source.status, /no handler is called "nope"/.test(source.body.detail)], [422, true]);
+  assert.equal(source.body.errors[0].field, '/instance/data_source');
   assert.equal((await call('POST', '/process', { sampling_params: {} })).status, 422);
   assert.equal((await call('POST', '/add_llm_server', { address: 'nowhere' })).status, 422);
 });
