@@ -25,6 +25,8 @@ export async function sameMaths(
   signal?: AbortSignal,
 ): Promise<boolean | 'uncomputable'> {
   if (!mayBeAnswer(given)) return false;
+  const base = baseOf(given);
+  if (base !== undefined && base !== (baseOf(gold) ?? 10)) return false;
   const compare = async (text: string) => {
     const request = { op: 'same', gold: asLatex(gold), given: asLatex(text) };
     return z.boolean().parse(await python.ask(PROGRAM, request, options(signal)));
@@ -51,6 +53,12 @@ export async function readMaths(
     throw error;
   });
   return z.string().nullable().parse(said);
+}
+
+/** The base that a number says it is written in, which Math-Verify leaves out. */
+function baseOf(text: string): number | undefined {
+  const [, base] = /^\(*[\dA-F]+\)*_(?:\{\s*)?(\d{1,2})(?:\s*\})?$/.exec(asLatex(text)) ?? [];
+  return base === undefined ? undefined : Number(base);
 }
 
 function mayBeAnswer(text: string): boolean {

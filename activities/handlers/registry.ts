@@ -1,6 +1,7 @@
-import { existsSync } from 'node:fs';
+import { statSync } from 'node:fs';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { resolve } from 'import-meta-resolve';
 import { messageOf, RolloutError } from '../../contracts/failures.ts';
 import type { Task } from '../../contracts/task.ts';
 import { PythonPools, type PythonPrograms } from '../grading/python-pools.ts';
@@ -114,10 +115,11 @@ export async function loadHandlers(
 
 async function importHandlers(name: string, folder: string): Promise<AgentHandler[]> {
   const file = path.resolve(folder, name);
-  const isPath = name.startsWith('.') || path.isAbsolute(name) || existsSync(file);
+  const isPath =
+    name.startsWith('.') || path.isAbsolute(name) || statSync(file, { throwIfNoEntry: false })?.isFile();
   let module: { default?: unknown };
   try {
-    module = await import(isPath ? pathToFileURL(file).href : name);
+    module = await import(isPath ? pathToFileURL(file).href : packageFrom(folder, name));
   } catch (error) {
     const hint =
       isPath && /\.[jt]s$/.test(file)
@@ -138,6 +140,15 @@ async function importHandlers(name: string, folder: string): Promise<AgentHandle
     }
   }
   return exported as AgentHandler[];
+}
+
+/** Where a package is: installed where the user is, else beside this project. */
+function packageFrom(folder: string, name: string): string {
+  try {
+    return resolve(name, pathToFileURL(path.join(folder, 'package.json')).href);
+  } catch {
+    return name; // Node looks beside this file, and says what it does not find
+  }
 }
 
 function missingPart(candidate: unknown): string | undefined {

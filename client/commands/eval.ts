@@ -15,7 +15,7 @@ export interface EvalOptions extends Partial<RunOptions> {
   readonly compare?: string;
 }
 
-/** Values of k that the table shows. */
+/** Values of k that the table shows, and the largest. */
 const SHOWN_K = [1, 2, 4, 8, 16, 32, 64];
 
 /**
@@ -64,7 +64,8 @@ async function runFor(config: Config, options: EvalOptions, output: Output) {
 }
 
 function table(measures: readonly Measures[]): string {
-  const ks = SHOWN_K.filter((k) => measures.some(({ passAt }) => passAt[k]));
+  const most = Math.max(0, ...measures.flatMap(({ passAt }) => Object.keys(passAt).map(Number)));
+  const ks = [...SHOWN_K.filter((k) => k < most), ...(most > 0 ? [most] : [])];
   const head = ['domain', 'tasks', 'samples', 'failed', ...ks.map((k) => `pass@${k}`)];
   return tableOf(
     [...head, 'mean reward', 'truncated', 'tool calls', 'tokens', 'seconds'],
@@ -72,10 +73,10 @@ function table(measures: readonly Measures[]): string {
       one.domain,
       String(one.tasks),
       String(one.samples),
-      String(one.failed),
+      one.failed === 0 ? '0' : `${one.failed} (${percent(one.failed / one.samples)})`,
       ...ks.map((k) => shown(one.passAt[k])),
       shown(one.meanReward),
-      `${(100 * one.truncated).toFixed(0)} %`,
+      percent(one.truncated),
       one.toolCalls.toFixed(1),
       one.tokens.toFixed(0),
       one.seconds.toFixed(1),
@@ -83,6 +84,7 @@ function table(measures: readonly Measures[]): string {
   );
 }
 
+const percent = (share: number) => `${(100 * share).toFixed(0)} %`;
 const shown = (estimate: Estimate | undefined) =>
   estimate ? `${estimate.value.toFixed(3)} [${estimate.low.toFixed(2)}, ${estimate.high.toFixed(2)}]` : '-';
 
@@ -91,6 +93,11 @@ function notes(file: string, unrecorded: number): string[] {
   return unrecorded === 0 ? [line] : [line, `${unrecorded} rollouts failed before their first token`];
 }
 
-function verdict({ tasks, difference, p, better, worse }: Comparison, file: string): string {
-  return `${file} minus this, on ${tasks} tasks of both: ${shown(difference)}, ${better} better, ${worse} worse, p = ${p.toFixed(4)}`;
+function verdict({ tasks, only, failed, difference, p, better, worse }: Comparison, file: string): string {
+  const leftOut = [
+    ...(only[0] + only[1] > 0 ? [`${only[0]} tasks of this and ${only[1]} of the other alone`] : []),
+    ...(failed[0] + failed[1] > 0 ? [`${failed[0]} and ${failed[1]} failed samples`] : []),
+  ];
+  const rest = leftOut.length === 0 ? '' : `; left out: ${leftOut.join(', ')}`;
+  return `${file} minus this, on ${tasks} tasks of both: ${shown(difference)}, ${better} better, ${worse} worse, p = ${p.toFixed(4)}${rest}`;
 }

@@ -21,6 +21,10 @@ export interface Measures {
 /** Two policies on the tasks that both have graded samples of. */
 export interface Comparison {
   readonly tasks: number;
+  /** Tasks with graded samples in the first alone, and in the second alone: in nothing else of this. */
+  readonly only: readonly [number, number];
+  /** Samples of either without a reward: likewise. */
+  readonly failed: readonly [number, number];
   /** Of mean rewards, the second's minus the first's. */
   readonly difference: Estimate | undefined;
   /** Of a paired sign-flip test, two-sided. */
@@ -76,8 +80,11 @@ export function compare(first: readonly Sample[], second: readonly Sample[]): Co
     const other = b.get(taskId);
     return other ? [meanReward(other) - meanReward(own)] : [];
   });
+  const failed = (samples: readonly Sample[]) => samples.filter(({ reward }) => reward === null).length;
   return {
     tasks: differences.length,
+    only: [a.size - differences.length, b.size - differences.length],
+    failed: [failed(first), failed(second)],
     difference: meanOf(differences),
     p: pairedP(differences),
     better: differences.filter((difference) => difference > 0).length,

@@ -1,10 +1,11 @@
 import { z } from 'zod';
 import { RolloutError } from '../../contracts/failures.ts';
-import { Trajectory } from '../../contracts/trajectory.ts';
+import { type Reward, Trajectory } from '../../contracts/trajectory.ts';
 import { rowsOf } from '../rows.ts';
 
 /** One rollout, as an evaluation sees it. */
 export interface Sample {
+  /** Of the handler and the id: files of two kinds of task may name theirs alike. */
   readonly taskId: string;
   readonly domain: string;
   /** Null: it failed or was cancelled, and counts for nothing but that. */
@@ -36,6 +37,7 @@ const Line = z.object({
  */
 export async function readSamples(file: string): Promise<Sample[]> {
   const byRollout = new Map<string, Sample>();
+  const sequences = new Set<string>();
   for await (const row of rowsOf(file)) {
     const read = 'fields' in row ? Line.safeParse(row.fields) : undefined;
     if (!read?.data) {
@@ -43,6 +45,12 @@ export async function readSamples(file: string): Promise<Sample[]> {
       throw new RolloutError('InvalidRequest', `${file}:${row.line}: no trajectory: ${why}`);
     }
     const line = read.data;
+    const sequence = `${line.rollout_id} ${line.sequence_index}`;
+    if (sequences.has(sequence)) {
+      const what = `sequence ${line.sequence_index} of rollout ${line.rollout_id}`;
+      throw new RolloutError('InvalidRequest', `${file}:${row.line}: ${what} is in the file twice`);
+    }
+    sequences.add(sequence);
     const before = byRollout.get(line.rollout_id);
     byRollout.set(line.rollout_id, before ? together(before, sampleOf(line)) : sampleOf(line));
   }
@@ -53,15 +61,20 @@ function sampleOf({ task, loss_mask, reward, truncated, turns }: z.infer<typeof 
   const calls = turns.flatMap(({ tool_calls }) => tool_calls);
   const ms = [...turns.map(({ generate_ms }) => generate_ms), ...calls.map((call) => call.ms ?? 0)];
   return {
-    taskId: task.id,
+    taskId: `${task.handler}/${task.id}`,
     domain: domainOf(task.data),
-    // What the grader gave: shaping is for training.
-    reward: reward?.parts.graded ?? reward?.total ?? null,
+    reward: reward && gradedOf(reward),
     truncated: truncated !== null,
     toolCalls: calls.length,
     tokens: loss_mask.filter((mask) => mask === 1).length,
     seconds: ms.reduce((total, one) => total + one, 0) / 1000,
   };
+}
+
+/** What the grader gave: shaping is for training. A handler may have a part of that name without any. */
+function gradedOf({ total, parts: { graded, format } }: Reward): number {
+  const isShaped = graded !== undefined && format !== undefined && total === graded + format;
+  return isShaped ? graded : total;
 }
 
 function domainOf(data: Record<string, unknown>): string {

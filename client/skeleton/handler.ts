@@ -10,7 +10,7 @@ export default defineHandler<z.infer<typeof Task>>({
   name: '__NAME__',
   description: 'What the agent has to do, in a sentence.',
   schema: Task,
-  example: { question: 'How many lines has /etc/passwd?', answer: '19' },
+  example: { question: 'How many lines does `seq 3 14` print?', answer: '12' },
 
   tools: () => [bash],
 

@@ -75,19 +75,26 @@ test('failed samples are counted, and are in no mean', () => {
 
 test('two files are compared by the tasks that both have', () => {
   const first = [sample('a', 0), sample('a', 1), sample('b', 0), sample('c', 1), sample('d', null)];
-  const second = [sample('a', 1), sample('b', 1), sample('c', 1), sample('d', 1)];
-  const { tasks, difference, better, worse, p } = compare(first, second);
+  const second = [sample('a', 1), sample('b', 1), sample('c', 1), sample('c', null), sample('d', 1)];
+  const { tasks, only, failed, difference, better, worse, p } = compare(first, second);
+  assert.deepEqual(
+    [only, failed],
+    [
+      [0, 1],
+      [1, 1],
+    ],
+  );
   assert.deepEqual([tasks, difference?.value, better, worse, p], [3, 0.5, 2, 0, 0.5]);
 });
 
 test('the table of a recorded file is that of its trajectories; what is none is named', async (t) => {
   const folder = await mkdtemp(path.join(tmpdir(), 'eval-'));
   t.after(() => rm(folder, { recursive: true }));
-  const line = (id: string, reward: number | null, sequence_index = 0) => ({
-    ...{ rollout_id: id, sequence_index, task: { handler: 'math', id: id[0], data: { subject: 'sums' } } },
+  const line = (id: string, reward: number | null, sequence_index = 0, parts = {}, handler = 'math') => ({
+    ...{ rollout_id: id, sequence_index, task: { handler, id: id[0], data: { subject: 'sums' } } },
     ...{
       loss_mask: [1, 0, 1],
-      reward: reward === null ? null : { total: reward, parts: {} },
+      reward: reward === null ? null : { total: reward, parts },
       truncated: null,
     },
     turns: [],
@@ -108,7 +115,32 @@ test('the table of a recorded file is that of its trajectories; what is none is 
   assert.equal(await evalCommand(loadConfig(), { from, compare: from }, output), 0);
   const [sums, all] = results[0]?.measures ?? [];
   assert.deepEqual([sums?.domain, all?.samples, all?.tokens, all?.passAt[1]?.value], ['sums', 2, 3, 0.5]);
-  assert.match(text, /pass@1[\s\S]*0\.500 \[0\.09, 0\.91\][\s\S]*0 better, 0 worse, p = 1\.0000/);
+  assert.match(text, /pass@1[\s\S]*0\.500 \[0\.09, 0\.91\][\s\S]*0 better, 0 worse, p = 1\.0000$/);
+  // Three samples of one task, shaped or not, one failed; a task of the same name of another kind.
+  const more = path.join(folder, 'more.jsonl');
+  const others = [
+    ...[line('a1', 0.75, 0, { graded: 1, format: -0.25 }), line('a2', 0, 0, { graded: 1 }), line('a3', 1)],
+    ...[line('a4', null), line('a5', 1, 0, {}, 'stem')],
+  ];
+  await writeFile(more, others.map((one) => `${JSON.stringify(one)}\n`).join(''));
+  assert.equal(await evalCommand(loadConfig(), { from: more, compare: from }, output), 1);
+  const mixed = results[1]?.measures.at(-1);
+  assert.deepEqual([mixed?.tasks, mixed?.samples, mixed?.failed], [2, 5, 1]);
+  assert.ok(Math.abs((mixed?.passAt[1]?.value ?? 0) - (2 / 3 + 1) / 2) < 1e-12);
+  assert.match(text, /pass@1 .*pass@2 .*pass@3 /);
+  assert.match(text, /1 \(20 %\)/);
+  assert.match(text, /1 tasks of this and 1 of the other alone, 1 and 0 failed samples$/);
+  await writeFile(
+    from,
+    lines
+      .concat(line('a1', 1))
+      .map((one) => `${JSON.stringify(one)}\n`)
+      .join(''),
+  );
+  await assert.rejects(evalCommand(loadConfig(), { from }, output), {
+    type: 'InvalidRequest',
+    message: /a\.jsonl:4: sequence 0 of rollout a1 is in the file twice/,
+  });
   await writeFile(from, '{"rollout_id": "a"}\n');
   await assert.rejects(evalCommand(loadConfig(), { from }, output), {
     type: 'InvalidRequest',

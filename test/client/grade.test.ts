@@ -1,18 +1,20 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { promisify } from 'node:util';
 import { gzipSync } from 'node:zlib';
 import { parquetWriteFile } from 'hyparquet-writer';
+import { loadHandlers } from '../../activities/handlers/registry.ts';
 import { gradeCommand } from '../../client/commands/grade.ts';
 import { handlerCommand } from '../../client/commands/handler-init.ts';
+import { handlersCommand } from '../../client/commands/handlers.ts';
 import { tasksCommand } from '../../client/commands/tasks.ts';
 import { rowsOf } from '../../client/rows.ts';
 import { loadConfig } from '../../config/load.ts';
-import { PROJECT_ROOT } from '../../config/tools.ts';
+import { loadTools, PROJECT_ROOT } from '../../config/tools.ts';
 
 let folder: string;
 before(async () => {
@@ -124,24 +126,68 @@ test('a file of tasks is checked without running them; a Parquet file as a JSONL
 test('a new task type is written with a test that passes', async () => {
   const before = process.cwd();
   const inside = await mkdtemp(path.join(PROJECT_ROOT, 'test', 'own-'));
-  process.chdir(inside);
-  try {
+  const { NODE_TEST_CONTEXT: _, ...env } = process.env;
+  const run = async (...[command, ...argv]: [string, ...string[]]) =>
+    (await promisify(execFile)(command, argv, { env })).stdout;
+  const init = async (...names: string[]) => {
     const { results, output } = listening();
-    assert.equal(await handlerCommand(['init', 'my-task'], output), 0);
-    await assert.rejects(handlerCommand(['init', 'my-task'], output), { type: 'InvalidRequest' });
-    await assert.rejects(handlerCommand(['init', '../up'], output), { type: 'InvalidRequest' });
-    assert.deepEqual((results[0] as { files: string[] }).files, [
-      'handler.ts',
-      'prompt.md',
-      'handler.test.ts',
-      'tasks.jsonl',
+    for (const name of names) assert.equal(await handlerCommand(['init', name], output), 0);
+    return (results[0] as { files: string[] }).files;
+  };
+  try {
+    process.chdir(inside);
+    const files = ['handler.ts', 'prompt.md', 'handler.test.ts', 'tasks.jsonl'];
+    assert.deepEqual(await init('my-task'), files);
+    for (const name of ['my-task', '../up', 'A b', 'math', ''])
+      await assert.rejects(init(name), { type: 'InvalidRequest' }, name);
+    assert.match(
+      await run(process.execPath, '--import', 'tsx', '--test', 'my-task/handler.test.ts'),
+      /pass 2\n/,
+    );
+    // Outside the checkout it is a package; what it needs lies where `npm install` puts it.
+    process.chdir(folder);
+    assert.deepEqual(await init('my-task'), [...files, 'package.json', 'tsconfig.json']);
+    const { dependencies, devDependencies } = JSON.parse(await readFile('my-task/package.json', 'utf8'));
+    assert.deepEqual(dependencies, { 'durable-rollouts': `file:${PROJECT_ROOT}` });
+    await mkdir('my-task/node_modules/.bin', { recursive: true });
+    await symlink(PROJECT_ROOT, 'my-task/node_modules/durable-rollouts');
+    for (const name of Object.keys(devDependencies))
+      await symlink(path.join(PROJECT_ROOT, 'node_modules', name), `my-task/node_modules/${name}`);
+    await symlink('../typescript/bin/tsc', 'my-task/node_modules/.bin/tsc');
+    const [tested] = await Promise.all([
+      run('npm', '--prefix', 'my-task', 'test'),
+      run('npm', '--prefix', 'my-task', 'run', 'check'),
     ]);
-    const { NODE_TEST_CONTEXT: _, ...env } = process.env;
-    const argv = ['--import', 'tsx', '--test', 'my-task/handler.test.ts'];
-    const { stdout } = await promisify(execFile)(process.execPath, argv, { env });
-    assert.match(stdout, /pass 2\n/);
+    assert.match(tested, /pass 2\n/);
+    await mkdir('node_modules');
+    await symlink('../my-task', 'node_modules/my-task');
+    const { id, ...example } = JSON.parse(await readFile('my-task/tasks.jsonl', 'utf8'));
+    assert.equal(id, 'first');
+    for (const name of ['my-task', './my-task/handler.ts', 'my-task/handler.ts']) {
+      const registry = await loadHandlers([name], { python: () => loadTools().python });
+      assert.deepEqual(registry.get('my-task').example, example);
+    }
   } finally {
     process.chdir(before);
     await rm(inside, { recursive: true });
   }
+});
+
+test('kinds of task are listed with their fields and an example', async () => {
+  const said: string[] = [];
+  const output = {
+    json: false,
+    note: () => {},
+    result: (_: unknown, say: () => string) => void said.push(say()),
+  };
+  assert.equal(await handlersCommand(loadConfig(), output), 0);
+  for (const line of [
+    'math: Maths problems',
+    'task     question?, problem?, answer?, solution?',
+    'task     HumanEval: prompt, entry_point, test\n',
+    'task     GPQA: Question, Correct Answer, Incorrect Answer 1',
+    'task     SWE-bench: instance_id, repo, base_commit?, problem_statement, patch?, test_patch, FAIL_TO_PASS, PASS_TO_PASS,',
+    'example  {"question":"What is standard gravity?"',
+  ])
+    assert.ok(said[0]?.includes(line), `${line} in ${said[0]}`);
 });

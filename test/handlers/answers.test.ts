@@ -19,6 +19,8 @@ test('the answer is the last \\boxed{}, else the last ####, else what "answer is
     ['The final answer is 3.5 because 7/2 is.', '3.5'],
     ['The final answer is $\\frac{1}{2}$. I hope it is correct.', '$\\frac{1}{2}$'],
     ['**Final answer:** **73**', '**73**'],
+    ['The answer is 5, not 6.', '5'],
+    ['The answer is not 5.', 'not 5'],
     ['Answer: 1,080 dollars', '1,080 dollars'],
     ['there are 12 of them', undefined],
     ['\\boxed{}', undefined],

@@ -101,16 +101,19 @@ test('a solution that attacks its judge is judged by what it returns', async (t)
       'import gc\ndef total(x):\n    for o in gc.get_objects():\n        if isinstance(o, tuple) and o == (4, 6): return o\nnames = total\nPair = lambda a, b: 0',
       { WA: 1 },
     ],
+    ['ends the loops of its tests', 'def total(x): raise StopIteration', { RE: 1 }],
     ['never ends', 'def total(x):\n    while True: pass\nnames = Pair = total', { TLE: 1 }],
   ];
   await Promise.all(
     attacks.map(async ([what, code, verdicts]) => {
-      const task = what === 'never ends' ? QUICK : PAIRS;
+      const task = what === 'never ends' ? QUICK : what.startsWith('ends the loops') ? MAPPED : PAIRS;
       const reward = await grade('code', task, fenced('python', code));
       assert.deepEqual([reward.total, verdictsOf(reward)], [0, verdicts], what);
     }),
   );
 });
+
+const MAPPED = { ...PAIRS, test_list: ['assert all(map(lambda x: total([x]) == x, [1, 2]))'] };
 
 /** The shortest time that a layout can give. */
 const QUICK = {

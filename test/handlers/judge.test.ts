@@ -127,15 +127,21 @@ test('a problem’s own checker decides where it has one; one that crashes has f
   const checker = `
 import sys
 given, _, answer = (open(name).read() for name in sys.argv[1:])
-print(int(sum(map(int, answer.split())) == int(given)))`;
+numbers = list(map(int, answer.split()))
+print("not two:", *numbers) if len(numbers) != 2 else print(int(sum(numbers) == int(given)))`;
   const right = fenced('python', 'print(1, int(input()) - 1)');
   assert.equal((await grade('code', task(checker), right)).total, 1);
-  assert.deepEqual(verdictsOf(await grade('code-fraction', task(checker), fenced('python', 'print(5)'))), {
+  assert.deepEqual(verdictsOf(await grade('code-fraction', task(checker), fenced('python', 'print(2, 3)'))), {
     AC: 1,
     WA: 1,
   });
-  const crashing = await grade('code-fraction', task(checker), fenced('python', 'print("9" * 5000, "x")'));
-  assert.deepEqual(verdictsOf(crashing), { WA: 2 }, 'a checker that only this output crashes');
+  const hostile = fenced('python', 'print(*(["9" * 5000, "x"] if input() == "5" else [1]))');
+  const confused = await grade('code-fraction', task(checker), hostile);
+  assert.deepEqual(
+    verdictsOf(confused),
+    { WA: 2 },
+    'a checker that only this crashes, or repeats what it is given',
+  );
   await assert.rejects(grade('code', task('raise ValueError("no")'), right), {
     type: 'GraderFailed',
     message: /checker: [\s\S]*ValueError: no/,

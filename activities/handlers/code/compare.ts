@@ -1,11 +1,13 @@
 /** Largest difference, absolute or relative, of numbers that are given as decimals. */
 const TOLERANCE = 1e-6;
+const WHOLE = /^[-+]?\d+$/;
 const DECIMAL = /^[-+]?(?:\d+\.\d*|\.\d+|\d+(?=e))(?:e[-+]?\d+)?$/i;
 const NUMBER = /^[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?$/i;
 
 /**
  * Whether what a program printed is what was expected: the same words in the same order, however they are spaced. In a
- * problem whose expected output has decimals, numbers may differ by 10⁻⁶, absolute or relative. Pure.
+ * problem whose expected output has decimals, numbers may differ by 10⁻⁶, absolute or relative; whole ones, of which such
+ * an output may have some as well, only if one of them is written as a decimal. Pure.
  */
 export function sameOutput(given: string, expected: string): boolean {
   if (given.trimEnd() === expected.trimEnd()) return true;
@@ -22,7 +24,7 @@ export function sameOutput(given: string, expected: string): boolean {
 }
 
 function close(a: string, b: string): boolean {
-  if (!NUMBER.test(a) || !NUMBER.test(b)) return false;
+  if (!NUMBER.test(a) || !NUMBER.test(b) || (WHOLE.test(a) && WHOLE.test(b))) return false;
   const [x, y] = [Number(a), Number(b)];
   return Math.abs(x - y) <= TOLERANCE * Math.max(1, Math.abs(y));
 }

@@ -37,8 +37,9 @@ class Tolerant(ast.NodeTransformer):
 
 
 class Round:
-    def __init__(self, known):
+    def __init__(self, known, text):
         self.known = {}
+        self.text = text
         for one in known:
             self.known.setdefault(key(one["call"]), []).append(one["result"])
         self.calls = []
@@ -64,6 +65,9 @@ class Round:
                 self.raised = True
                 kind = getattr(builtins, str(result["raised"]), None)
                 is_error = isinstance(kind, type) and issubclass(kind, Exception)
+                # Where the tests do not ask for it, it would end a loop of theirs as if that were over.
+                if is_error and issubclass(kind, (StopIteration, StopAsyncIteration)):
+                    is_error = kind.__name__ in self.text
                 raise (kind if is_error else RuntimeError)(result.get("text"))
             return decode(result["value"]) if "value" in result else Ref(number)
 
@@ -79,7 +83,7 @@ def key(request):
 
 
 def run_source(job):
-    state = Round(job["known"])
+    state = Round(job["known"], job["source"])
     if "random" in job["source"] + job["prelude"]:
         __import__("random").seed(0)  # each round must make the same calls
     space = {"__name__": "tests", "__caught__": state.caught}

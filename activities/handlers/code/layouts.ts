@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { rowsOf } from '../layouts.ts';
 import { pickledText } from './pickled-text.ts';
 import { LEAST_MEMORY, type Problem, USUAL_MEMORY, USUAL_SECONDS } from './problem.ts';
 
@@ -272,7 +273,12 @@ export const CodeTask = z
       context.addIssue({ code: 'custom', path, message });
     }
   })
-  .describe(`A row of ${LAYOUTS.map(({ name }) => name).join(', ')}, known by its fields.`);
+  .meta(
+    rowsOf(
+      `A row of ${LAYOUTS.map(({ name }) => name).join(', ')}, known by its fields.`,
+      Object.fromEntries(LAYOUTS.map(({ name, schema }) => [name, schema])),
+    ),
+  );
 export type CodeTask = z.infer<typeof CodeTask>;
 
 function layoutOf(row: CodeTask): Layout<unknown> | undefined {

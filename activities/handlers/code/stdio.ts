@@ -123,10 +123,12 @@ async function check(
   }
   const argv = ['python3', ...Object.keys(files), 'solution_output.txt'];
   const end = await sandbox.exec({ argv, timeoutMs: CHECKER_MS });
-  const text = end.stdout.text.trim();
-  const said = Number(text.split(/\s+/).at(-1));
-  if (end.exitCode === 0 && text !== '' && !Number.isNaN(said)) return said;
-  return { why: end.stderr.text.slice(-500) || 'said nothing', timedOut: end.timedOut };
+  // A number alone on its last line: what stands before may repeat what the answer printed.
+  const last = end.stdout.text.trim().split('\n').at(-1)?.trim() ?? '';
+  const said = Number(last);
+  if (end.exitCode === 0 && last !== '' && !Number.isNaN(said)) return said;
+  const why = end.stderr.text.slice(-500) || (last === '' ? 'said nothing' : `said "${last.slice(0, 200)}"`);
+  return { why, timedOut: end.timedOut };
 }
 
 function missing(program: string): RolloutError {

@@ -35,7 +35,7 @@ const LONGEST_BARE_ANSWER = 40;
 const ANSWER_PHRASE = /\banswer(?:\*\*)?(?:[ \t]+is|[ \t]*:)[ \t]*:?(?:\*\*)?[ \t]*([^\n]+)/gi;
 
 /** What ends an answer within a sentence: a full stop that is no decimal point, or the reason. */
-const END_OF_ANSWER = /[.!?;](?=\s|$)|,?\s(?:because|since|as|so|which|where)\s/;
+const END_OF_ANSWER = /[.!?;](?=\s|$)|,?\s(?:because|since|as|so|which|where)\s|,\snot\s/;
 
 function sentence(text: string | undefined): string | undefined {
   if (text === undefined) return undefined;

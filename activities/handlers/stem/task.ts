@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
+import { rowsOf } from '../layouts.ts';
 
 const Choices = z.array(z.string().min(1)).min(2).max(26);
 const text = z.string().min(1);
@@ -85,8 +86,11 @@ export const StemTask = z
     const { error } = schemaOf(row).safeParse(row);
     for (const { path, message } of error?.issues ?? []) context.addIssue({ code: 'custom', path, message });
   })
-  .describe(
-    'A row of MMLU, MMLU-Pro or GPQA, or a question with a short answer (unit, tolerance, aliases, rubric).',
+  .meta(
+    rowsOf(
+      'A row of MMLU, MMLU-Pro or GPQA, or a question with a short answer (unit, tolerance, aliases, rubric).',
+      { 'MMLU, MMLU-Pro': MultipleChoice, GPQA: Gpqa, 'short answer': ShortAnswer },
+    ),
   );
 export type StemTask = z.infer<typeof StemTask>;
 

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { rowsOf } from '../layouts.ts';
 
 /** A list, or the JSON of one, as SWE-bench's files have it. */
 const Names = z.unknown().transform((value, context): string[] => {
@@ -119,7 +120,12 @@ export const SweTask = z
       context.addIssue({ code: 'custom', path: ['image'], message });
     }
   })
-  .describe('A row of SWE-bench or R2E-Gym, with where its environment is.');
+  .meta(
+    rowsOf('A row of SWE-bench or R2E-Gym, with where its environment is.', {
+      'SWE-bench': SweBenchTask,
+      'R2E-Gym': R2eGymTask,
+    }),
+  );
 export type SweTask = z.infer<typeof SweTask>;
 
 const schemaOf = (row: SweTask) => (row.expected_output_json === undefined ? SweBenchTask : R2eGymTask);
