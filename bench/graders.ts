@@ -40,7 +40,17 @@ const KINDS = {
   },
 } as const;
 
-/** Grades per second of each kind and their p99; and those of maths while answers that hang are graded beside. */
+/** A program that sleeps in all of its tests until its time on the clock is over. */
+const ASLEEP = {
+  handler: 'code-fraction',
+  data: {
+    question: 'Wait.',
+    input_output: JSON.stringify({ inputs: Array(6).fill('1'), outputs: Array(6).fill('1') }),
+  },
+  response: '```python\nimport time\ntime.sleep(1e6)\n```',
+};
+
+/** Grades per second of each kind and their p99; and those of maths and of programs while ones that hang are graded beside. */
 export async function benchGraders({ n: wanted, say }: BenchOptions): Promise<BenchResult> {
   const python = new PythonPools(() => loadTools().python);
   const registry = new HandlerRegistry(builtIn(), python);
@@ -88,7 +98,14 @@ export async function benchGraders({ n: wanted, say }: BenchOptions): Promise<Be
     const beside = await measure('math', wanted ?? 500);
     await Promise.all(hanging);
     say(`math beside two that hang: ${beside.per_s} grades/s, ${beside.p99_ms} ms p99`);
-    return { bench: 'graders', n: grades, ...figures, math_beside_hanging: beside, peers: {}, ratios: {} };
+    const asleep = grade(ASLEEP).catch(() => 'failed');
+    const programs = await measure('program', Math.max(1, Math.round((wanted ?? 500) / 16)));
+    await asleep;
+    say(`program beside one that sleeps: ${programs.per_s} grades/s, ${programs.p99_ms} ms p99`);
+    return {
+      ...{ bench: 'graders', n: grades, ...figures, math_beside_hanging: beside },
+      ...{ program_beside_hanging: programs, peers: {}, ratios: {} },
+    };
   } finally {
     python.close();
     await host.close();

@@ -145,7 +145,9 @@ export const ConfigSchema = z.strictObject({
         .min(1)
         .max(10_000)
         .default(4)
-        .describe('Sandboxes of graders at once beside them; a grader waits for one.'),
+        .describe(
+          'Sandboxes of graders at once beside them; a grader waits for one, and takes three at most: with more than three, one that hangs holds up no other.',
+        ),
       minFreeBytes: z
         .int()
         .min(0)

@@ -3,8 +3,8 @@ import { type CreateSandbox, SandboxSpec } from '../../contracts/sandbox.ts';
 import { type BoundSandbox, bindSandbox } from './bound.ts';
 import type { SandboxClient } from './client.ts';
 
-/** Sandboxes of one grader at once. */
-export const LANES = 4;
+/** Sandboxes of one grader at once: fewer than hosts have places, so that one which hangs in all of them leaves some. */
+export const LANES = 3;
 
 /** Fresh sandboxes for one grader: made when it asks, gone when it is done. */
 export class GraderSandboxes {
@@ -99,7 +99,7 @@ export class GraderSandboxes {
 export interface EachOptions<R> {
   /** Without it, sandboxes are made as the agent's was. */
   readonly spec?: Partial<SandboxSpec>;
-  /** 4 if absent; the host's room for graders is the other bound. */
+  /** 3 if absent; the host's room for graders is the other bound. */
   readonly atOnce?: number;
   enough?(result: R): boolean;
 }

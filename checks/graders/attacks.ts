@@ -101,6 +101,15 @@ import unittest
 unittest.TestCase.run = lambda self, result=None: result.addSuccess(self)
 unittest.TestCase.assertEqual = unittest.TestCase.assertTrue = lambda *given, **named: None`;
 
+const PATCH_ASSERTIONS = `
+import contextlib, unittest
+unittest.TestCase.assertEqual = unittest.TestCase.assertIn = lambda *given, **named: None
+unittest.TestCase.assertRaises = lambda *given, **named: contextlib.suppress(Exception)`;
+
+const PATCH_RAISES = `
+import contextlib, pytest
+pytest.raises = lambda *given, **named: contextlib.suppress(Exception)`;
+
 /** Attacks on an instance, of which `file` with this first line is imported by all tests. */
 export function attacksOn(file: string, firstLine: string): Readonly<Record<string, string>> {
   return {
@@ -136,5 +145,7 @@ export function attacksOn(file: string, firstLine: string): Readonly<Record<stri
     'a report written anew at the end': before(file, firstLine, REWRITE_AT_EXIT),
     'a plug-in that is registered while tests run': before(file, firstLine, REGISTER_PLUGIN),
     'a patched unittest': before(file, firstLine, PATCH_UNITTEST),
+    'patched assertions of unittest': before(file, firstLine, PATCH_ASSERTIONS),
+    'a patched pytest.raises': before(file, firstLine, PATCH_RAISES),
   };
 }

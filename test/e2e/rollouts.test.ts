@@ -369,6 +369,9 @@ test('an agent solves a task of each kind with its tools, and finds nothing of i
     assert.ok(trajectory);
     const sampled = trajectory.output_ids.filter((_, at) => trajectory.loss_mask[at] === 1);
     assert.equal(decode(sampled), kind[side]?.map((reply) => `${reply}<|im_end|>`).join(''), what);
+    const shown = trajectory.messages.filter(({ role }) => role === 'system' || role === 'user');
+    const { hidden } = kind;
+    assert.ok(hidden === undefined || !shown.some(({ content }) => content.includes(hidden)), what);
     const heard = trajectory.messages.filter(({ role }) => role === 'tool').map(({ content }) => content);
     if (side === 'wrong' || kind.commits === null) continue;
     const searched = heard.find((text) => text.includes('searched'));

@@ -15,6 +15,8 @@ test('the reference patch is worth 1, no patch and each attack 0', async (t) => 
   t.after(() => rm(folder, { recursive: true, force: true }));
   const task = await sweTask(folder);
   const { grade } = await startGrader(t);
+  // By these alone, what makes assertions of unittest pass could be paid for.
+  const own = { ...task, FAIL_TO_PASS: ['tests/test_calc.py::AddTest::test_hidden_marker'] };
   const cases: [string, string, number][] = [
     ['the reference', REFERENCE, 1],
     ['without an end of its last line', REFERENCE.trimEnd(), 1],
@@ -38,7 +40,7 @@ test('the reference patch is worth 1, no patch and each attack 0', async (t) => 
   const rest = cases.values();
   const lane = async () => {
     for (const [what, patch, total] of rest) {
-      const reward = await grade('swe', task, patch);
+      const reward = await grade('swe', what.includes('unittest') ? own : task, patch);
       assert.equal(reward.total, total, `${what}: ${JSON.stringify(reward.parts)}`);
     }
   };

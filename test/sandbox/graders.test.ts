@@ -1,8 +1,13 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { GraderSandboxes } from '../../activities/sandbox/for-grader.ts';
+import { GraderSandboxes, LANES } from '../../activities/sandbox/for-grader.ts';
+import { loadConfig } from '../../config/load.ts';
 import { SandboxSpec } from '../../contracts/sandbox.ts';
 import { startHost } from './support.ts';
+
+test('one grade leaves a place for others, whatever becomes of its sandboxes', () => {
+  assert.ok(LANES < loadConfig().sandbox.graderCapacity);
+});
 
 const owner = { rolloutId: 'a', workflowRunId: 'run-1', attempt: 1 };
 

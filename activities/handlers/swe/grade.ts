@@ -55,7 +55,7 @@ export async function runTests(
     const end = await sandbox.exec({ argv, cwd: root, environment: GIT_ALONE, timeoutMs: APPLY_MS });
     if (end.exitCode !== 0) return { applied: false, timedOut: false, results: undefined };
   }
-  const canary = await placeCanary(sandbox, sources, root);
+  const canaries = await placeCanaries(sandbox, sources, root);
   await sandbox.writeFile(`${own}/launcher.py`, LAUNCHER);
   const python = [environment.python, `${own}/launcher.py`];
   const variables = variablesOf(environment);
@@ -76,7 +76,7 @@ export async function runTests(
   });
   const [, report = '', ...more] = end.stdout.text.split(mark);
   const results = more.length === 1 ? readReport(report) : undefined;
-  return { applied: true, timedOut: end.timedOut, results: results && withoutCanary(results, canary) };
+  return { applied: true, timedOut: end.timedOut, results: results && withoutCanaries(results, canaries) };
 }
 
 /** @throws RolloutError GraderFailed: without its tests a task can grade nothing */
@@ -113,31 +113,55 @@ async function readTests(
   return sources;
 }
 
+/** Names of tests that must fail: functions, and methods of one class of unittest's. */
+interface Canaries {
+  readonly functions: readonly string[];
+  readonly group: string;
+  readonly methods: readonly string[];
+}
+
 /**
- * Writes the test files anew, each with one more test, that must fail. What makes every test pass, by patching the runner
- * or writing a report of its own, makes it pass as well.
+ * Writes the test files anew, each with some more tests, that must fail, one for each way in which tests fail. What makes
+ * every test pass, by patching the runner, unittest or what asserts, or by writing a report of its own, makes them pass too.
  */
-async function placeCanary(
+async function placeCanaries(
   sandbox: BoundSandbox,
   sources: ReadonlyMap<string, string>,
   root: string,
-): Promise<string> {
-  const name = canaryName([...sources.values()].join('\n'));
-  for (const [file, source] of sources) {
-    await sandbox.writeFile(`${root}/${file}`, `${source}\n\ndef ${name}():\n    ${failing()}\n`);
-  }
-  return name;
+): Promise<Canaries> {
+  const taken = [...sources.values()].join('\n');
+  const number = randomInt(2, 100);
+  const bodies = [failing(), `with __import__('pytest').raises(ValueError):\n        int('${number}')`];
+  const ofUnittest = [
+    `self.assertEqual(${number}, ${number + 1})`,
+    `self.assertTrue(${number} > ${number + randomInt(1, 9)})`,
+    `with self.assertRaises(ValueError):\n            int('${number}')`,
+    failing(),
+  ];
+  const names = canaryNames(taken, bodies.length + ofUnittest.length + 1);
+  const functions = names.slice(0, bodies.length);
+  const methods = names.slice(bodies.length, -1);
+  const group = `Test${(names.at(-1) as string).slice('test'.length).replace(/_(\w)/g, (_, letter) => letter.toUpperCase())}`;
+  const text = [
+    ...functions.map((name, index) => `def ${name}():\n    ${bodies[index]}\n`),
+    `class ${group}(__import__('unittest').TestCase):`,
+    ...methods.map((name, index) => `    def ${name}(self):\n        ${ofUnittest[index]}\n`),
+  ].join('\n');
+  for (const [file, source] of sources) await sandbox.writeFile(`${root}/${file}`, `${source}\n\n${text}`);
+  return { functions, group, methods };
 }
 
-/** A name such as the tests' own: made of words of theirs, so that no pattern tells it from them. */
-function canaryName(source: string): string {
+/** Names such as the tests' own: made of words of theirs, so that no pattern tells them from those. */
+function canaryNames(source: string, count: number): string[] {
   const words = [...source.matchAll(/\bdef test_(\w+)/g)].flatMap(([, name = '']) => name.split('_'));
   const pick = () => words[randomInt(words.length)] ?? '';
-  for (let tries = 0; tries < 20 && words.length > 3; tries++) {
+  const names = new Set<string>();
+  for (let tries = 0; tries < 20 * count && words.length > 3 && names.size < count; tries++) {
     const name = ['test', pick(), pick(), pick()].filter((word) => word !== '').join('_');
-    if (!source.includes(name)) return name;
+    if (!source.includes(name)) names.add(name);
   }
-  return `test_${randomBytes(6).toString('hex')}`;
+  while (names.size < count) names.add(`test_${randomBytes(6).toString('hex')}`);
+  return [...names];
 }
 
 /** A statement that fails, of no one form. */
@@ -157,13 +181,22 @@ function failing(): string {
 }
 
 /** Undefined if a canary is not there, or did not fail. A file that cannot be imported has none, and no tests. */
-function withoutCanary(results: readonly TestResult[], canary: string): TestResult[] | undefined {
-  const canaries = results.filter(({ name }) => name === canary);
-  if (canaries.some(({ status }) => status !== 'FAILED')) return undefined;
-  const proven = new Set(canaries.map(({ place }) => place));
-  const rest = results.filter(({ name }) => name !== canary);
+function withoutCanaries(results: readonly TestResult[], canaries: Canaries): TestResult[] | undefined {
+  const { functions, group, methods } = canaries;
+  const failed = ({ place, name }: Pick<TestResult, 'place' | 'name'>) => {
+    const found = results.filter((one) => one.place === place && one.name === name);
+    return found.length > 0 && found.every(({ status }) => status === 'FAILED');
+  };
+  const modules = new Set(results.filter(({ name }) => name === functions[0]).map(({ place }) => place));
+  const all = [...modules].flatMap((place) => [
+    ...functions.map((name) => ({ place, name })),
+    ...methods.map((name) => ({ place: `${place}.${group}`, name })),
+  ]);
+  if (!all.every(failed)) return undefined;
+  const own = new Set(all.map(({ place, name }) => `${place} ${name}`));
+  const rest = results.filter(({ place, name }) => !own.has(`${place} ${name}`));
   return rest.filter(({ place }) =>
-    [...proven].some((module) => place === module || place.startsWith(`${module}.`)),
+    [...modules].some((module) => place === module || place.startsWith(`${module}.`)),
   );
 }
 
