@@ -27,7 +27,7 @@ export class MemoryWatch {
   private readonly options: MemoryWatchOptions;
   private readonly limit: number;
   private readonly rest = new Rest();
-  private seen: MachineMemory = machineMemory();
+  private seen: Omit<MachineMemory, 'unwritten'> = machineMemory();
   private ipc = 0;
   private stopBeat: (() => void) | undefined;
 

@@ -3,12 +3,14 @@ import { openSync, readSync } from 'node:fs';
 /** Milliseconds between beats: shorter bursts of memory than this may pass unseen. */
 const BEAT_MS = 10;
 
-/** Bytes of the machine's memory that no file on disk backs. */
+/** Bytes of the machine's memory that no file on disk backs, or not yet. */
 export interface MachineMemory {
   /** Of processes alone, and {@link shared}. */
   readonly total: number;
   /** Of files and segments in memory, and what the kernel itself holds for whoever: queues, semaphores, page tables. */
   readonly shared: number;
+  /** Of files, on their way to a disk; not in {@link total}. */
+  readonly unwritten: number;
 }
 
 type Listener = (memory: MachineMemory) => void;
@@ -44,5 +46,6 @@ export function machineMemory(): MachineMemory {
   const bytes = (name: string): number =>
     Number(new RegExp(`^${name}: +([0-9]+) kB`, 'm').exec(text)?.[1] ?? 0) * 1024;
   const shared = bytes('Shmem') + bytes('SUnreclaim') + bytes('PageTables');
-  return { total: bytes('AnonPages') + shared, shared };
+  const unwritten = bytes('Dirty') + bytes('Writeback');
+  return { total: bytes('AnonPages') + shared, shared, unwritten };
 }

@@ -1,15 +1,12 @@
-import { statfsSync, statSync } from 'node:fs';
 import type { Logger } from 'pino';
 import { messageOf } from '../../../contracts/failures.ts';
 import type { LimitHit } from '../../../contracts/sandbox.ts';
 import type { Backend, Handle } from '../backends/backend.ts';
 import { type ProcessInfo, processIds, processInfo, signal } from '../processes.ts';
-import { treeSize } from './disk.ts';
+import { DiskWatch } from './disk-watch.ts';
 import { Hits } from './hits.ts';
 import { folderIsFull } from './memory.ts';
 import { MemoryWatch } from './memory-watch.ts';
-import { Rest, UNSEEN_PARTS, unseen } from './rest.ts';
-import { unlinkedBytes } from './unlinked.ts';
 
 /** Milliseconds between looks while a command runs, and while none does. */
 const BUSY_MS = 100;
@@ -18,8 +15,6 @@ const IDLE_MS = 500;
 const SHORT_MS = 10;
 /** Milliseconds that a sandbox may stay at its limit of processes: longer, and it is a fork bomb. */
 const FORK_BOMB_MS = 1500;
-/** Milliseconds after which the disk is counted though nothing tells of writing, while commands run. */
-const RECOUNT_MS = 10_000;
 /** Rounds of stopping processes until none is new. */
 const STOP_ROUNDS = 20;
 /** Milliseconds after a kill at which what may have stopped with the killed is told to go on. */
@@ -48,22 +43,22 @@ export class Supervisor {
   private commands = 0;
   private atProcessLimitSince: number | null = null;
   private readonly memory: MemoryWatch;
-  private readonly disk = new Rest();
-  private diskSeen: { bytes: number; files: number; at: number };
-  private ranSinceCount = false;
-  private settling = false;
-  /** Above this the workspace is over its limit: grows when killing left it where it was. */
-  private ceiling: { bytes: number; files: number };
+  private readonly disk: DiskWatch;
 
   constructor(options: SupervisorOptions) {
     this.options = options;
-    const { diskBytes, diskFiles } = options.handle.spec.limits;
-    this.ceiling = { bytes: diskBytes, files: diskFiles };
-    this.diskSeen = this.freeDisk();
     this.memory = new MemoryWatch({
       ...options,
       hit: () => this.hit('memory'),
       killCommands: () => this.killCommands(),
+      failed: this.failed,
+    });
+    this.disk = new DiskWatch({
+      ...options,
+      over: () => {
+        this.hit('disk');
+        this.killCommands();
+      },
       failed: this.failed,
     });
     this.schedule();
@@ -76,14 +71,17 @@ export class Supervisor {
       this.memory.begin(() => this.guarded(() => this.lookAtMemory()));
       this.schedule();
     }
-    this.ranSinceCount = true;
+    this.disk.begin(() => this.guarded(() => this.disk.look(true)));
     const before = this.refusals();
     const wasFull = folderIsFull(this.options.handle);
     return () => {
       for (const [limit, count] of Object.entries(this.refusals()) as [LimitHit, number][]) {
         if (count > (before[limit] ?? 0)) this.hits.record(limit);
       }
-      if (--this.commands === 0) this.memory.end();
+      if (--this.commands === 0) {
+        this.memory.end();
+        this.disk.end();
+      }
       // One that was full before tells nothing of this command; what the program says may.
       if (!wasFull && performance.now() - started > SHORT_MS && folderIsFull(this.options.handle)) {
         this.hits.record('disk');
@@ -104,6 +102,7 @@ export class Supervisor {
   stop(): void {
     this.stopped = true;
     this.memory.end();
+    this.disk.stop();
     clearTimeout(this.timer);
   }
 
@@ -123,7 +122,7 @@ export class Supervisor {
   private look(): void {
     const processes = this.lookAtMemory();
     this.checkProcesses(processes.reduce((sum, { threads }) => sum + threads, 0));
-    if (this.diskMayHaveGrown()) this.disk.run(() => this.checkDisk(), this.failed);
+    this.disk.look(this.commands > 0);
   }
 
   /** Process ids are the sandbox's own where its own list can be read. */
@@ -166,44 +165,6 @@ export class Supervisor {
     this.hit('processes');
     this.killCommands();
     this.atProcessLimitSince = null;
-  }
-
-  private diskMayHaveGrown(): boolean {
-    const now = this.freeDisk();
-    const { bytes, files, at } = this.diskSeen;
-    const { diskBytes, diskFiles } = this.options.handle.spec.limits;
-    if (bytes - now.bytes > unseen(diskBytes) || files - now.files > diskFiles / UNSEEN_PARTS) return true;
-    return this.ranSinceCount && now.at - at > RECOUNT_MS;
-  }
-
-  private async checkDisk(): Promise<void> {
-    const { backend, handle, workspaceDir } = this.options;
-    const { diskBytes, diskFiles } = handle.spec.limits;
-    this.diskSeen = this.freeDisk();
-    this.ranSinceCount = this.commands > 0;
-    const size = await treeSize(backend, handle, workspaceDir);
-    if (this.stopped) return;
-    const { dev } = statSync(workspaceDir);
-    const unlinked = await unlinkedBytes(backend.processes(handle), dev, this.countedDevices());
-    const [bytes, files] = [size.bytes + unlinked.disk, size.files];
-    if (bytes <= diskBytes && files <= diskFiles) this.ceiling = { bytes: diskBytes, files: diskFiles };
-    if (bytes <= this.ceiling.bytes && files <= this.ceiling.files) return;
-    // What has been written stays: the next command may be the one that removes it. Only growth is stopped.
-    this.ceiling = { bytes: Math.max(bytes, diskBytes), files: Math.max(files, diskFiles) };
-    this.settling = !this.settling;
-    if (!this.settling) return; // written between the last count and the kill
-    this.hit('disk');
-    this.killCommands();
-  }
-
-  private freeDisk() {
-    const { bfree, bsize, ffree } = statfsSync(this.options.workspaceDir);
-    return { bytes: bfree * bsize, files: ffree, at: performance.now() };
-  }
-
-  private countedDevices(): Set<number> {
-    const { memoryFolders = [] } = this.options.handle;
-    return new Set(memoryFolders.map((folder) => statSync(folder).dev));
   }
 
   /** Kills all but the shells: first stopped, so that none forks away. */
