@@ -1,30 +1,15 @@
 import { randomBytes } from 'node:crypto';
-import {
-  chownSync,
-  closeSync,
-  constants,
-  ftruncateSync,
-  openSync,
-  readlinkSync,
-  writeFileSync,
-  writeSync,
-} from 'node:fs';
-import type { Socket } from 'node:net';
+import { closeSync, ftruncateSync, openSync, writeFileSync, writeSync } from 'node:fs';
 import path from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { type IPty, spawn } from 'node-pty';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
 import type { Backend, Handle } from '../backends/backend.ts';
 import { nowTicks, type ProcessInfo, processInfo, signal, ticks } from '../processes.ts';
 import { terminalWaitedFor } from './input.ts';
 import { type Marker, MarkerReader } from './markers.ts';
 import { rcFile, restoring, typedLine } from './rc.ts';
+import { Terminal } from './terminal.ts';
 
-/** Wide enough that no program folds its lines. */
-const COLUMNS = 4096;
-const ROWS = 50;
-/** Milliseconds for reading what is left when bash has ended. */
-const LAST_OUTPUT_MS = 3000;
 /** What the terminal takes for the end of what is typed (VEOF). */
 const END_OF_INPUT = '\x04';
 /** Written anew for each command: bash reads it whole before it runs the first line. */
@@ -64,22 +49,13 @@ interface Running {
 /** One bash on a terminal of its own. Runs one command at a time. */
 export class Bash {
   private readonly options: BashOptions;
-  private readonly pty: IPty;
+  private readonly terminal: Terminal;
   private readonly reader: MarkerReader;
   private readonly secret = randomBytes(12).toString('hex');
   private readonly own = new Set<number>();
   /** The line typed last, as an echo would show it. */
   typed = '';
   private calls = 0;
-  private bytesRead = 0;
-  private reading = true;
-  /** It is being killed: what is left to read is little, and its end is told only when that is read. */
-  private killed = false;
-  /**
-   * The terminal's other end. While the host has it open too, the kernel reports no hang-up, which the event loop
-   * takes for the end though there is more to read.
-   */
-  private heldOpen: number | null;
   private readonly commandFd: number;
   private commandBytes = 0;
   private startedAt = 0;
@@ -88,7 +64,6 @@ export class Bash {
   private ready: Marker | null = null;
   private exitMarker: Marker | null = null;
   private isEnded = false;
-  private readonly gone: Promise<void>;
 
   private constructor(options: BashOptions) {
     this.options = options;
@@ -96,39 +71,22 @@ export class Bash {
     const rc = path.join(options.controlDir, 'rc');
     writeFileSync(rc, rcFile(this.secret, options.cwd, options.handle.workspace));
     const inside = `${options.handle.control}/${options.folder}`;
-    const { file, args, env } = options.backend.enter(options.handle, {
+    const entry = options.backend.enter(options.handle, {
       argv: ['/bin/bash', '--noediting', '--noprofile', '--rcfile', `${inside}/rc`, '-i'],
       cwd: '/',
       environment: { SHELL: '/bin/bash' },
     });
     this.commandFd = openSync(path.join(options.controlDir, COMMAND_FILE), 'w', 0o644);
     try {
-      // cwd: any folder that is always there; the one inside is entered inside.
-      this.pty = spawn(file, args, {
-        env,
-        cwd: '/',
-        cols: COLUMNS,
-        rows: ROWS,
-        encoding: null,
-        name: 'dumb',
+      this.terminal = new Terminal({
+        entry,
+        onData: (bytes) => this.reader.push(bytes),
+        onExit: (status) => this.onExit(status),
       });
     } catch (error) {
       closeSync(this.commandFd);
       throw error;
     }
-    this.pty.onData((chunk) => {
-      this.bytesRead += chunk.length;
-      this.reader.push(chunk as unknown as Buffer);
-    });
-    const { ptsName } = this.pty as unknown as { readonly ptsName: string };
-    this.heldOpen = openSync(ptsName, constants.O_RDWR | constants.O_NOCTTY);
-    this.readBeforeClose();
-    this.gone = new Promise((resolve) => {
-      this.pty.onExit(({ exitCode, signal: number }) => {
-        this.onExit(number ? 128 + number : exitCode);
-        resolve();
-      });
-    });
   }
 
   /** @throws RolloutError SandboxFailed when bash does not come up within `timeoutMs` */
@@ -153,13 +111,13 @@ export class Bash {
     // Who counted the machine's processes earlier in this turn of the event loop, for all who ask in it, has not seen bash.
     await nextTurn();
     for (const { pid } of bash.sessionProcesses()) bash.own.add(pid);
-    bash.giveTerminal();
+    bash.terminal.give(options.handle.ownerUid);
     return bash;
   }
 
   /** Processes that the shell itself is made of. */
   get ownProcesses(): readonly number[] {
-    return [...this.own, this.pty.pid];
+    return [...this.own, this.terminal.pid];
   }
 
   /** The working directory, when no command ran last. */
@@ -189,7 +147,7 @@ export class Bash {
     this.startedAt = performance.now();
     const file = `${this.options.handle.control}/${this.options.folder}/${COMMAND_FILE}`;
     this.typed = typedLine(this.secret, call, this.ready?.status ?? 0, file);
-    this.type(this.typed);
+    this.terminal.type(this.typed);
     return completion;
   }
 
@@ -210,7 +168,7 @@ export class Bash {
       this.running.interrupt = true;
       return;
     }
-    const foreground = processInfo(this.pty.pid)?.foreground ?? -1;
+    const foreground = processInfo(this.terminal.pid)?.foreground ?? -1;
     if (foreground > 0) signal(-foreground, 'SIGINT');
   }
 
@@ -219,12 +177,12 @@ export class Bash {
     for (const info of this.options.backend.processes(this.options.handle)) {
       const { pid } = info;
       // Only the foreground is given what is typed: a job in the background that reads is stopped at it.
-      const mayRead = info.session === this.pty.pid && info.group === info.foreground && !info.stopped;
+      const mayRead = info.session === this.terminal.pid && info.group === info.foreground && !info.stopped;
       const terminal = mayRead ? terminalWaitedFor(pid) : null;
       if (terminal === null) continue;
       if (!this.own.has(pid) || terminal === '/dev/tty') return 'program';
       // What it has told may wait to be read, and what was typed for it, too.
-      return this.reading && this.running?.begun ? 'bash' : null;
+      return this.terminal.reading && this.running?.begun ? 'bash' : null;
     }
     return null;
   }
@@ -236,7 +194,7 @@ export class Bash {
 
   /** Types the end of input, for a program that waits for some. */
   endInput(): void {
-    this.type(END_OF_INPUT);
+    this.terminal.type(END_OF_INPUT);
   }
 
   /** Signals all processes that the last command has started. */
@@ -247,49 +205,18 @@ export class Bash {
     }
   }
 
-  /** While nobody waits for output, reading may stop: what prints on then waits in the kernel, at no cost. */
+  /** As of {@link Terminal.setReading}. */
   setReading(reading: boolean): void {
-    if (this.isEnded || this.killed || reading === this.reading) return;
-    this.reading = reading;
-    if (reading) this.pty.resume();
-    else this.pty.pause();
+    this.terminal.setReading(reading);
   }
 
   /** Ends the shell and everything of its session. `keepOutput`: takes 200 ms longer and loses nothing printed. */
   async kill(keepOutput = false): Promise<void> {
     if (this.isEnded) return;
-    if (!keepOutput) this.letGo();
-    this.setReading(true);
-    this.killed = true;
+    this.terminal.beforeKill(keepOutput);
     for (const { pid } of this.sessionProcesses()) signal(pid, 'SIGKILL');
-    signal(this.pty.pid, 'SIGKILL');
-    await this.gone;
-  }
-
-  /** Once no more is to be read. */
-  private letGo(): void {
-    if (this.heldOpen !== null) closeSync(this.heldOpen);
-    this.heldOpen = null;
-  }
-
-  /**
-   * node-pty drops what it has not read 200 ms after the end of bash, which on a busy machine is too soon. What bash
-   * says last shows that all is read; else the terminal is read until nothing comes, within bounds: what else holds
-   * it may print for ever.
-   */
-  private readBeforeClose(): void {
-    const { _socket: socket } = this.pty as unknown as { readonly _socket: Socket };
-    const destroy = socket.destroy.bind(socket);
-    let until: number | undefined;
-    socket.destroy = (error?: Error) => {
-      until ??= performance.now() + LAST_OUTPUT_MS;
-      const before = this.bytesRead;
-      if (socket.destroyed || error || this.exitMarker || performance.now() > until) return destroy(error);
-      // Between this turn and the immediate the loop reads what is there.
-      const later = (): unknown => (this.reading && this.bytesRead === before ? destroy() : socket.destroy());
-      setImmediate(later);
-      return socket;
-    };
+    signal(this.terminal.pid, 'SIGKILL');
+    await this.terminal.gone;
   }
 
   /** In place: some file systems write a file that was emptied first to the disk at once. */
@@ -299,21 +226,11 @@ export class Bash {
     this.commandBytes = text.length;
   }
 
-  /** Writes to the terminal, at once: node-pty's own way takes a turn through another thread. */
-  private type(text: string): void {
-    try {
-      writeSync((this.pty as unknown as { readonly fd: number }).fd, text);
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'EAGAIN') return; // it has ended: onExit tells
-      this.pty.write(text); // what was typed before has not been read yet
-    }
-  }
-
   /** Processes of the terminal's session, and their descendants in sessions of their own. */
   private sessionProcesses(): ProcessInfo[] {
     const all = this.options.backend.processes(this.options.handle);
-    const found = new Set(all.filter(({ session }) => session === this.pty.pid).map(({ pid }) => pid));
-    found.add(this.pty.pid);
+    const found = new Set(all.filter(({ session }) => session === this.terminal.pid).map(({ pid }) => pid));
+    found.add(this.terminal.pid);
     for (let before = 0; before !== found.size; ) {
       before = found.size;
       for (const { pid, parent } of all) if (found.has(parent)) found.add(pid);
@@ -321,19 +238,12 @@ export class Bash {
     return all.filter(({ pid }) => found.has(pid));
   }
 
-  /** Gives the terminal to whom its programs run as, who may then open it by name, as `>/dev/stderr` does. */
-  private giveTerminal(): void {
-    const { ownerUid } = this.options.handle;
-    const terminal = readlinkSync(`/proc/${this.pty.pid}/fd/0`);
-    if (ownerUid !== null && /^\/dev\/pts\/[0-9]+$/.test(terminal)) chownSync(terminal, ownerUid, -1);
-  }
-
   private onMarker(told: Marker): void {
     // Whoever unsets PWD has not gone anywhere.
     const marker = { ...told, cwd: told.cwd || this.cwd };
     if (marker.kind === 'exit') {
       this.exitMarker = marker;
-      this.letGo();
+      this.terminal.endOutput();
       return;
     }
     if (marker.call !== this.running?.call) return; // of a command that has been reported already
@@ -348,7 +258,6 @@ export class Bash {
 
   private onExit(status: number): void {
     this.isEnded = true;
-    this.letGo();
     closeSync(this.commandFd);
     this.reader.flush();
     this.finish({ status, cwd: this.cwd, shellEnded: true });
