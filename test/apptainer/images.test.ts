@@ -1,13 +1,16 @@
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import {
   appendFileSync,
   chmodSync,
   chownSync,
   cpSync,
+  existsSync,
   mkdirSync,
   readdirSync,
   renameSync,
+  rmSync,
   writeFileSync,
 } from 'node:fs';
 import path from 'node:path';
@@ -181,7 +184,19 @@ test('images', { skip: WITHOUT_APPTAINER }, async (t) => {
     );
     const definition = path.join(folder, 'broken.def');
     writeFileSync(definition, 'Bootstrap: localimage\nFrom: nowhere\n');
+    // Of a build that was killed, and of one that goes on.
+    const [dead, live] = ['dead', 'live'].map((name) => path.join(cacheDir, `${name}.sif`)) as [
+      string,
+      string,
+    ];
+    for (const each of [dead, live]) mkdirSync(`${each}.building/rootfs`, { recursive: true });
+    const holder = spawn('flock', [`${live}.lock`, 'sh', '-c', 'echo held; cat']);
+    await once(holder.stdout, 'data');
     await assert.rejects(buildImage(definition, options), failure('ImageBuildFailed', /FATAL.*nowhere/s));
+    assert.deepEqual([existsSync(`${dead}.building`), existsSync(`${live}.building`)], [false, true]);
+    holder.stdin.end();
+    await once(holder, 'exit');
+    rmSync(`${live}.building`, { recursive: true });
     assert.deepEqual(
       readdirSync(cacheDir).filter((name) => !name.endsWith('.lock')),
       before,

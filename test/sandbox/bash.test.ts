@@ -95,6 +95,8 @@ test('a persistent bash', async (t) => {
     await expect("printf 'a\\r\\nb\\rc\\n'", 'a\nb\rc\n');
     await expect("printf '\\001\\002\\033[1mx\\n'", '\x01\x02\x1b[1mx\n');
     await expect('stty sane </dev/tty', '');
+    await expect('stty raw </dev/tty; stty echo </dev/tty; echo a', 'a\n');
+    await expect('echo b', 'b\n');
     await expect('echo quiet', 'quiet\n');
     await expect('echo quiet again', 'quiet again\n');
   });
@@ -196,7 +198,8 @@ test('a persistent bash', async (t) => {
       assert.equal(result.output.text.startsWith(output), true, command);
       assert.doesNotMatch(result.output.text, /never/);
       assert.equal(result.restarted, restarted, command);
-      assert.equal((await box.bash('echo "[$kept]"')).output.text, restarted ? '[]\n' : '[yes]\n', command);
+      const next = restarted ? '[] 0\n' : `[yes] ${result.exitCode}\n`;
+      assert.equal((await box.bash('echo "[$kept] $?"')).output.text, next, command);
       await box.bash('trap - INT TERM; kept=yes');
     }
     assert.equal(await sleepers(), before, 'what the commands started is gone');

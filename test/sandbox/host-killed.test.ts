@@ -9,6 +9,7 @@ import { pino } from 'pino';
 import { SandboxSpec } from '../../contracts/sandbox.ts';
 import { findLeaks } from '../../workers/sandbox-host/leaks.ts';
 import { sandboxPrefix } from '../../workers/sandbox-host/paths.ts';
+import { processesOf } from '../../workers/sandbox-host/processes.ts';
 import { startSandboxHost } from '../../workers/sandbox-host/server.ts';
 import { processesWith } from '../apptainer/support.ts';
 import { BACKENDS, Box, failure, hostOptions, startHostProcess, temporaryFolder, until } from './support.ts';
@@ -29,6 +30,9 @@ for (const backend of BACKENDS) {
         const box = await Box.create(client, spec);
         await box.bash('trap "" HUP TERM INT; (setsid nohup sleep 300 >/dev/null 2>&1 &); sleep 300 &');
         used = box.info.sandboxId;
+        // Who waits outside for a stopped program is stopped as well.
+        box.exec(['bash', '-c', 'kill -STOP $$']).catch(() => {}); // its host is killed
+        await until(() => processesOf(used).some(({ stopped }) => stopped), 'the stop');
       }
       const create = () =>
         client.create({ rolloutId: `r-${++made}`, workflowRunId: 'run-1', attempt: 1, spec });

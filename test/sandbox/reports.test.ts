@@ -4,8 +4,8 @@ import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { findLeaks } from '../../workers/sandbox-host/leaks.ts';
-import { processIds } from '../../workers/sandbox-host/processes.ts';
-import { BACKENDS, Box, startHost, startHostProcess, temporaryFolder, until } from './support.ts';
+import { processesOf, processIds } from '../../workers/sandbox-host/processes.ts';
+import { BACKENDS, Box, failure, startHost, startHostProcess, temporaryFolder, until } from './support.ts';
 
 /** What users of comparable tools reported, and no other test here has. */
 test('what broke other sandboxes and shells', async (t) => {
@@ -93,6 +93,17 @@ EOF
     const { output, restarted } = await box.bash('echo usable');
     assert.match(output.text, /^usable$/m);
     assert.equal(restarted, false);
+  });
+
+  await t.test('what is stopped holds up no end of its sandbox', async () => {
+    const other = await Box.create(client);
+    assert.equal((await other.bash('suspend; echo on')).output.text, 'on\n');
+    const program = other.exec(['bash', '-c', 'kill -STOP $$']);
+    const gone = assert.rejects(program, failure('SandboxLost'));
+    await until(() => processesOf(other.info.sandboxId).some(({ stopped }) => stopped), 'the stop');
+    await other.release();
+    await gone;
+    assert.deepEqual(processesOf(other.info.sandboxId), []);
   });
 
   await t.test('keys cannot be typed into a terminal of the host', async () => {

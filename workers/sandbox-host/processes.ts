@@ -115,8 +115,8 @@ export function startedWith(pid: number, entry: string): boolean {
 }
 
 /**
- * Variable that names the sandbox in the environment of the processes that hold it up (never of those inside,
- * where a backend can tell them apart), for a later host to find.
+ * Variable that names the sandbox in the environment of the processes that hold it up or wait for programs in it (never
+ * of those inside, where a backend can tell them apart), for a later host to find.
  */
 export const SANDBOX_VARIABLE = 'ROLLOUT_SANDBOX';
 

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
 import { SandboxSpec, WORKSPACE } from '../../../contracts/sandbox.ts';
-import { type ProcessInfo, signal } from '../processes.ts';
+import { type ProcessInfo, SANDBOX_VARIABLE, signal } from '../processes.ts';
 import { inNamesOfTheHost, withAdvice } from './apptainer-advice.ts';
 import {
   dropPrivileges,
@@ -35,12 +35,13 @@ import {
   killAllIn,
   type Namespaced,
   processesIn,
+  untilEnded,
 } from './namespaces.ts';
 import { Owners } from './owners.ts';
 import { installFilter } from './seccomp/install.ts';
 import { asUser, SYSTEM_PATH, staged } from './staging.ts';
 import { etcFiles } from './system-files.ts';
-import { outputOf, untilDead } from './wait.ts';
+import { outputOf } from './wait.ts';
 
 const CONTROL = '/run/rollout';
 const HOME = '/root';
@@ -165,15 +166,16 @@ export class ApptainerBackend implements Backend {
     const late = Object.entries(all).filter(([name]) => LOADER_VARIABLE.test(name));
     const assignments = late.map(([name, value]) => `${name}=${value}`);
     const inner = late.length === 0 ? program.argv : ['/usr/bin/env', '--', ...assignments, ...program.argv];
+    const limits = { ...spec.limits, processes: spec.limits.processes + tasksOutside };
     const [file, ...args] = [
       this.filter,
       ...asUser(handle.ownerUid),
       ...enterNamespaces(handle as Sandbox),
       ...dropPrivileges(program),
-      ...launch(inner, program.cwd, { ...spec.limits, processes: spec.limits.processes + tasksOutside }),
+      ...launch(inner, program.cwd, limits, SANDBOX_VARIABLE),
     ];
     const env = Object.fromEntries(Object.entries(all).filter(([name]) => !LOADER_VARIABLE.test(name)));
-    return { file: file as string, args, env };
+    return { file: file as string, args, env: { ...env, [SANDBOX_VARIABLE]: handle.sandboxId } };
   }
 
   examine(handle: Handle, argv: readonly string[]): Entry {
@@ -199,7 +201,7 @@ export class ApptainerBackend implements Backend {
     // The kernel kills a PID namespace with its first process; Apptainer then ends its helpers and itself.
     if (isAlive(first)) signal(first.pid, 'SIGKILL');
     outer.stdin?.destroy();
-    await untilDead(outer, `sandbox ${handle.sandboxId}`);
+    await untilEnded(outer, handle.sandboxId);
     await untilGone(anchors, handle.sandboxId);
     this.owners.giveBack(handle.sandboxId);
     return count;

@@ -19,6 +19,7 @@ import {
   type Namespaced,
   processesIn,
   seal,
+  untilEnded,
   withoutPrivileges,
 } from './namespaces.ts';
 import { refuseImage } from './no-images.ts';
@@ -27,7 +28,7 @@ import { installFilter } from './seccomp/install.ts';
 import { asUser, SYSTEM_PATH, staged } from './staging.ts';
 import { AS_THEY_ARE, etcFiles, systemFolders } from './system-files.ts';
 import { userNamespaceAdvice } from './user-namespaces.ts';
-import { runQuietly, untilDead } from './wait.ts';
+import { runQuietly } from './wait.ts';
 
 const CONTROL = '/run/rollout';
 const HOME = '/root';
@@ -171,10 +172,11 @@ export class BubblewrapBackend implements Backend {
       ...asUser(handle.ownerUid),
       ...enterNamespaces(handle as Sandbox),
       ...['/usr/bin/setpriv', ...withoutPrivileges(program), '--'],
-      ...launch(program.argv, program.cwd, handle.spec.limits),
+      ...launch(program.argv, program.cwd, handle.spec.limits, SANDBOX_VARIABLE),
     ];
     const [file, ...args] = argv as [string, ...string[]];
-    return { file, args, env: programEnvironment(handle.spec, HOME, program.environment) };
+    const env = programEnvironment(handle.spec, HOME, program.environment);
+    return { file, args, env: { ...env, [SANDBOX_VARIABLE]: handle.sandboxId } };
   }
 
   examine(handle: Handle, argv: readonly string[]): Entry {
@@ -200,7 +202,7 @@ export class BubblewrapBackend implements Backend {
     // The kernel kills a PID namespace with its first process and lets nobody reap that one before the rest.
     if (!ended) signal(first.pid, 'SIGKILL');
     outer.stdin?.destroy();
-    await untilDead(outer, `sandbox ${handle.sandboxId}`);
+    await untilEnded(outer, handle.sandboxId);
     await (handle as Sandbox).bounded;
     this.owners.giveBack(handle.sandboxId);
     return count;

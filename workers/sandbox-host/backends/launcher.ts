@@ -11,16 +11,17 @@ export const CLOSE_DESCRIPTORS =
 /**
  * Runs inside, just before the program: goes to the folder and sets the limits. Should the machine run out of
  * memory, what runs in sandboxes goes first.
- * Arguments: folder, limits as `ulimit` flags and values up to `--`, then the program.
+ * Arguments: folder, name of a variable that the program is not to have or nothing, limits as `ulimit` flags and values up to `--`, then the program.
  */
 const SCRIPT = `
 ${CLOSE_DESCRIPTORS}
 cd -- "$1" || exit 125
-shift
+hidden=$2
+shift 2
 { echo 1000 > /proc/self/oom_score_adj; } 2>/dev/null
 while [ "$1" != -- ]; do ulimit "$1" "$2" || exit 125; shift 2; done
 shift
-unset OLDPWD
+unset OLDPWD $hidden
 exec "$@"`;
 
 /** Memory that a process may take above the limit of the sandbox before it is refused more, if watching is late. */
@@ -29,13 +30,17 @@ const UNWATCHED_BYTES = 4 * 1024 ** 3;
 /** Seconds between the signal that a program may catch (SIGXCPU) and the one that it may not. */
 const CPU_GRACE_SECONDS = 2;
 
-/** The argv that runs `argv` in `cwd` under `limits`, from inside a sandbox. 125: folder or limit refused. */
+/**
+ * The argv that runs `argv` in `cwd` under `limits`, from inside a sandbox. 125: folder or limit refused. `hidden`: a
+ * variable of the environment that is for who stands outside alone.
+ */
 export function launch(
   argv: readonly string[],
   cwd: string,
   limits: Pick<SandboxLimits, 'memoryBytes' | 'fileBytes' | 'openFiles' | 'cpuSeconds'> & {
     processes: number | null;
   },
+  hidden = '',
 ): string[] {
   // ulimit counts memory and file sizes in KiB blocks.
   const kib = (bytes: number): string => String(Math.max(1, Math.floor(bytes / 1024)));
@@ -51,5 +56,5 @@ export function launch(
     ['-St', String(limits.cpuSeconds)],
     ['-Ht', String(limits.cpuSeconds + CPU_GRACE_SECONDS)],
   ].flat();
-  return ['/bin/bash', '--norc', '--noprofile', '-c', SCRIPT, 'launch', cwd, ...flags, '--', ...argv];
+  return ['/bin/bash', '--norc', '--noprofile', '-c', SCRIPT, 'launch', cwd, hidden, ...flags, '--', ...argv];
 }

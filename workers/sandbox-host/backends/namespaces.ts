@@ -1,11 +1,21 @@
+import type { ChildProcess } from 'node:child_process';
 import { RolloutError } from '../../../contracts/failures.ts';
 import { INODE_BYTES } from '../limits/memory.ts';
-import { type ProcessInfo, pidNamespace, processIds, processInfo } from '../processes.ts';
+import {
+  type ProcessInfo,
+  pidNamespace,
+  processesOf,
+  processIds,
+  processInfo,
+  signal,
+} from '../processes.ts';
 import type { Backend, Entry, Handle, Program } from './backend.ts';
-import { runQuietly } from './wait.ts';
+import { runQuietly, untilDead } from './wait.ts';
 
 /** Milliseconds that killed processes may take to be gone. */
 const DEATH_MS = 5000;
+/** Milliseconds after which what should have reaped them is ended as well. */
+const REAP_MS = 500;
 
 /** A sandbox of the kernel's namespaces. */
 export interface Namespaced extends Handle {
@@ -142,6 +152,22 @@ export function processesIn({ first, namespace }: Namespaced): ProcessInfo[] {
 /** How many {@link processesIn} would find, without a look at each: many sandboxes may end at once. */
 export function countIn({ first, namespace }: Namespaced): number {
   return (census().get(namespace) ?? []).filter((pid) => pid !== first.pid).length;
+}
+
+/**
+ * Waits for the end of what holds up a sandbox whose first process has been killed. nsenter stops itself when the
+ * program that it waits for is stopped, and what it does not reap would hold the sandbox for ever.
+ * @throws RolloutError SandboxFailed
+ */
+export async function untilEnded(outer: ChildProcess, sandboxId: string): Promise<void> {
+  const timer = setTimeout(() => {
+    for (const { pid } of processesOf(sandboxId)) if (pid !== outer.pid) signal(pid, 'SIGKILL');
+  }, REAP_MS);
+  try {
+    await untilDead(outer, `sandbox ${sandboxId}`);
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 /** Every process but the first is dead when this resolves; returns how many there were. */

@@ -34,13 +34,17 @@ const TAIL_LINES = 12;
 
 /**
  * Runs under the lock (flock(1): the kernel lets go of it when its holder dies). Arguments: image, folder for
- * what is temporary, source, program with flags. Beside and renamed: what has the image's name is whole.
+ * what is temporary, source, program with flags. Beside and renamed: what has the image's name is whole. What builds that
+ * were killed have left goes first: nobody holds their locks.
  */
 const BUILD = `
 set -e
 image=$1 temporary=$2 source=$3
 shift 3
 [ ! -e "$image" ] || exit 0
+for left in "\${image%/*}"/*.building; do
+  [ ! -d "$left" ] || flock --nonblock "\${left%.building}.lock" rm -rf -- "$left" || :
+done
 rm -rf -- "$temporary"
 mkdir -p -- "$temporary"
 trap 'rm -rf -- "$temporary"' EXIT

@@ -151,10 +151,15 @@ export class Bash {
     return completion;
   }
 
+  /** Runs a command of the host's own, of which the next one's `$?` shows nothing. */
+  aside(command: string): Promise<Completion> {
+    return this.run(`${command}\nbuiltin return ${this.ready?.status ?? 0}`);
+  }
+
   /** True if bash answers within `timeoutMs`; what was typed before is done with then. */
   async answers(timeoutMs: number): Promise<boolean> {
     if (this.running || this.isEnded) return false;
-    const completion = await within(this.run(':'), timeoutMs);
+    const completion = await within(this.aside(''), timeoutMs);
     return completion !== undefined && !completion.shellEnded;
   }
 
@@ -189,7 +194,7 @@ export class Bash {
 
   /** One that has stopped itself, or was stopped, goes on: nobody else would tell it to. */
   resume(): void {
-    for (const pid of this.own) if (processInfo(pid)?.stopped) signal(pid, 'SIGCONT');
+    for (const pid of this.ownProcesses) if (processInfo(pid)?.stopped) signal(pid, 'SIGCONT');
   }
 
   /** Types the end of input, for a program that waits for some. */

@@ -165,11 +165,12 @@ export class Shell {
     const text = output.text.replaceAll('\r\n', '\n');
     const removed = output.omittedBytes === 0 ? output.text.length - text.length : 0;
     const totalBytes = output.totalBytes - removed;
-    const { typed } = bash;
-    if (!text.includes(typed)) return { ...output, text, totalBytes };
-    if (!bash.ended) await within(bash.run('stty -echo -onlcr </dev/tty'), STEP_MS);
+    const line = bash.typed.trimEnd();
+    const echo = [`${line}\n`, `${line}^J`].find((each) => text.includes(each)); // ^J: a raw terminal's
+    if (echo === undefined) return { ...output, text, totalBytes };
+    if (!bash.ended) await within(bash.aside('stty sane -echo -onlcr </dev/tty'), STEP_MS);
     this.idle = new BoundedOutput(IDLE_BYTES);
-    return { ...output, text: text.replace(typed, ''), totalBytes: totalBytes - typed.length };
+    return { ...output, text: text.replace(echo, ''), totalBytes: totalBytes - echo.length };
   }
 
   /** The ladder: interrupt, ask, kill the command, kill the shell. */
