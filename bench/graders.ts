@@ -45,6 +45,7 @@ const ASLEEP = {
   handler: 'code-fraction',
   data: {
     question: 'Wait.',
+    time_limit: 0.25,
     input_output: JSON.stringify({ inputs: Array(6).fill('1'), outputs: Array(6).fill('1') }),
   },
   response: '```python\nimport time\ntime.sleep(1e6)\n```',
