@@ -71,9 +71,10 @@ class Output:
 
 # Runs in the kernel: what is printed is written to a short file, too, at once. What a kernel sends goes through
 # threads of its own and dies with it. The file begins with the number of characters that it leaves out.
-# And what no message may hold is sent in the escapes of JSON.
+# What no message may hold is sent in the escapes of JSON. And what programs print, which a thread reads from a pipe, is
+# read before a cell has ended: later it would be the next cell's, or nobody's.
 ECHO = '''
-import json, os, sys
+import codecs, fcntl, json, os, select, struct, sys, termios, threading
 from IPython import get_ipython
 from jupyter_client.jsonutil import json_default
 
@@ -105,8 +106,36 @@ class Echo:
     def flush(self):
         pass
 
+class Programs:
+    def __init__(self, stream):
+        self.stream, self.lock = stream, threading.Lock()
+        self.decode = codecs.getincrementaldecoder('utf-8')('replace').decode
+        self.pipe, into = os.pipe()
+        os.dup2(into, stream._original_stdstream_fd)
+        os.close(into)
+        # In place of the kernel's own, which is never told anything again.
+        stream.watch_fd_thread = threading.Thread(target=self.watch, daemon=True)
+        stream.watch_fd_thread.start()
+
+    def watch(self):
+        while self.stream._should_watch:
+            select.select([self.pipe], [], [])
+            self.read()
+
+    def read(self):
+        with self.lock:
+            # No more than there is now: some print for ever.
+            size = struct.unpack('i', fcntl.ioctl(self.pipe, termios.FIONREAD, bytes(4)))[0]
+            if size > 0:
+                data = os.read(self.pipe, size)
+                self.stream.write(self.decode(data))
+                os.write(self.stream._original_stdstream_copy, data)
+
 for name in ('stdout', 'stderr'):
-    getattr(sys, name).echo = Echo(%(folder)r + '/' + name)
+    stream = getattr(sys, name)
+    stream.echo = Echo(%(folder)r + '/' + name)
+    if getattr(stream, '_should_watch', False):
+        get_ipython().events.register('post_execute', Programs(stream).read)
 '''
 
 

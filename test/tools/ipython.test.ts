@@ -36,6 +36,7 @@ test('the kernel', async (t) => {
     await expect('print("no end", end="")', 'no end');
     await expect('print("no end", end=""); 7', 'no end\n7');
     await expect('import os; os.system("echo from a program"); None', 'from a program');
+    await expect(`os.system("printf '€%.0s' $(seq 3000)"); None`, '€'.repeat(3000));
     await expect('!echo shell; cat; pwd', 'shell\n/workspace');
     await expect('async def f(): return 5\nawait f()', '5');
     await expect('# nothing', '');
