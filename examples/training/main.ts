@@ -132,7 +132,8 @@ async function train({ seed, kind, dropEqual, base, python, vllm, folder }: Trai
       server.url,
     );
     if (llama) args.push('--llama-cpp', loadTools().python, EMBEDDED_SERVER, loadTools().model);
-    // What was sampled before a restart is not in the server's counter, and what was dropped is not in the groups.
+    // What was sampled before a restart is not in the server's counter, what was dropped is not in the groups, and what a
+    // swap broke off on its way is in no record.
     if (version === 0 && !options.ahead && !dropEqual) args.push('--count');
     for (const flag of ['ahead', 'still', 'leave-out-swap'] as const)
       if (options[flag]) args.push(`--${flag}`);

@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from trainer.data import Group, Sequence, part_mean, staleness
+from trainer.data import Group, Sequence, part_mean, versions_of
 
 
 def sequence(reward: float, versions=(3, 3, -1, 4), mask=(1, 1, 0, 1)) -> Sequence:
@@ -31,10 +31,10 @@ def test_equal_rewards_teach_nothing():
     assert group.advantages() == [0, 0, 0, 0]
 
 
-def test_staleness_counts_from_the_oldest_sampled_token():
-    assert staleness([Group("g", [sequence(1)])], 5) == 2
-    # A token that nobody sampled has no version, whatever stands there.
-    assert staleness([Group("g", [sequence(1, versions=(5, 5, 0, 5))])], 5) == 0
+def test_only_sampled_tokens_have_a_version():
+    # A token that nobody sampled has none, whatever stands there.
+    assert versions_of([Group("g", [sequence(1)])]) == {3, 4}
+    assert versions_of([Group("g", [sequence(1, versions=(5, 5, 0, 5))])]) == {5}
 
 
 def test_means():

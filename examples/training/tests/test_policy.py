@@ -7,7 +7,7 @@ transformers = pytest.importorskip("transformers")
 
 from trainer.data import Group, Sequence  # noqa: E402
 from trainer.loop import TokensOff, check  # noqa: E402
-from trainer.policy import Policy  # noqa: E402
+from trainer.policy import Learner, Policy  # noqa: E402
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def policy(tmp_path):
         vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4
     )
     transformers.LlamaForCausalLM(config).save_pretrained(tmp_path / "base")
-    return Policy(tmp_path / "base", 1e-2)
+    return Learner(tmp_path / "base", 1e-2)
 
 
 def plain(policy, prompt, output):
@@ -54,7 +54,6 @@ def test_only_sampled_tokens_of_the_version_are_compared(policy):
     assert policy.ratio([group], 0).largest == pytest.approx(0.5, abs=1e-4)
     group.sequences[0].mask[1] = 0
     assert policy.ratio([group], 0).largest < 1e-5
-    assert policy.ratio([group], 1).tokens == 0
 
 
 def test_an_update_raises_what_was_better_and_lowers_what_was_worse(policy):
@@ -67,15 +66,34 @@ def test_an_update_raises_what_was_better_and_lowers_what_was_worse(policy):
 
 def test_weights_that_the_servers_did_not_get_are_noticed(policy):
     group = group_of(policy, OUTPUTS, [0, 0, 1, 1])
-    assert check(policy, [group], 0, 0).tokens == 12
-    with pytest.raises(TokensOff, match="1 versions old, 0 allowed"):
-        check(policy, [group], 1, 0)
+    assert check([group], 0, 0, lambda _: policy).tokens == 12
+    with pytest.raises(TokensOff, match=r"versions \[0\], where 1 is current and may be 0 behind"):
+        check([group], 1, 0, lambda _: policy)
     policy.update([group], (0.2, 0.28), 2.0)
     # As with --leave-out-swap: what the servers sampled is called the new version's.
     for one in group.sequences:
         one.versions[:] = [1] * len(one.versions)
     with pytest.raises(TokensOff, match="do not sample with these weights"):
-        check(policy, [group], 1, 0)
+        check([group], 1, 0, lambda _: policy)
+    with pytest.raises(TokensOff, match=r"versions \[1\], where 0 is current"):
+        check([group], 0, 0, lambda _: policy)
+
+
+def test_tokens_of_the_version_before_are_compared_with_its_weights(policy, tmp_path):
+    stale = group_of(policy, OUTPUTS, [0, 0, 1, 1])
+    policy.update([stale], (0.2, 0.28), 2.0)
+    policies = {0: Policy(tmp_path / "base"), 1: policy}
+    fresh = group_of(policy, OUTPUTS, [0, 0, 1, 1])
+    for one in fresh.sequences:
+        one.versions[:] = [1] * len(one.versions)
+    ratio = check([stale, fresh], 1, 1, policies.__getitem__)
+    assert ratio.tokens == 24
+    assert ratio.largest < 1e-5
+    # Its servers never got the weights of version 1: the tokens that the next step finds one version old are of 0.
+    for one in stale.sequences:
+        one.versions[:] = [1] * len(one.versions)
+    with pytest.raises(TokensOff, match="of version 1 is"):
+        check([stale], 2, 1, policies.__getitem__)
 
 
 def test_groups_with_equal_rewards_change_nothing(policy):
@@ -89,7 +107,7 @@ def test_a_checkpoint_goes_on_as_if_nothing_had_been(policy, tmp_path):
     group = group_of(policy, OUTPUTS, [0, 0, 1, 1])
     policy.update([group], (0.2, 0.28), 2.0)
     policy.save(tmp_path / "1", {"version": 1})
-    again = Policy(tmp_path / "1", 1e-2)
+    again = Learner(tmp_path / "1", 1e-2)
     for one in (policy, again):
         one.update([group], (0.2, 0.28), 2.0)
     assert torch.equal(policy.logprobs(group.sequences), again.logprobs(group.sequences))

@@ -67,8 +67,6 @@ def part_mean(groups: list[Group], part: str | None = None) -> float:
     )
 
 
-def staleness(groups: list[Group], version: int) -> int:
-    """Current version minus the oldest among the sampled tokens."""
-    return version - min(
-        v for group in groups for one in group.sequences for v, m in zip(one.versions, one.mask) if m
-    )
+def versions_of(groups: list[Group]) -> set[int]:
+    """Policy versions of the sampled tokens."""
+    return {v for group in groups for one in group.sequences for v, m in zip(one.versions, one.mask) if m}

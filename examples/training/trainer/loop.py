@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from durable_rollouts import RolloutClient
 
-from .data import Group, Sequence, part_mean, staleness
+from .data import Group, Sequence, part_mean, versions_of
 from .journal import Journal
-from .policy import Policy, Ratio
+from .policy import Learner, Policy, Ratio
 from .servers import Servers
 
 #: Float32 on both sides agrees within this; weights that were not swapped are off by a thousand times as much.
@@ -59,7 +60,7 @@ class Loop:
         self.run, self.service, self.servers, self.journal = run, service, servers, journal
         self.settings = run.settings
         version = journal.version
-        self.policy = Policy(journal.weights(version), self.settings["learningRate"])
+        self.policy = Learner(journal.weights(version), self.settings["learningRate"])
         self.version = version
         #: Sampled tokens of all groups that this process took.
         self.tokens = 0
@@ -93,7 +94,7 @@ class Loop:
         sampled = time.monotonic()
         if self.run.ahead and step + 1 < self.settings["steps"]:
             self._begin(step + 1)
-        ratio = check(self.policy, groups, step, 1 if self.run.ahead else 0)
+        ratio = check(groups, step, 1 if self.run.ahead else 0, self._policy_of)
         update = self.policy.update(groups, tuple(self.settings["clip"]), TRUNCATION)
         updated = time.monotonic()
         counts = self.service.batch(self._name(step), wait=30).counts
@@ -109,9 +110,8 @@ class Loop:
             "groups": [group.id for group in groups],
             "ratio": ratio.mean,
             "largestRatio": ratio.largest,
-            "currentTokens": ratio.tokens,
             "sampledTokens": tokens_of(groups),
-            "staleness": staleness(groups, step),
+            "staleness": step - min(versions_of(groups)),
             **update,
             "seconds": {"sampling": sampled - began, "update": updated - sampled},
         }
@@ -126,6 +126,10 @@ class Loop:
             f"{time.monotonic() - updated:.1f} s swap"
         )
         return True
+
+    def _policy_of(self, version: int) -> Policy:
+        """The weights that a version was sampled with: this policy's own, or those of the checkpoint before."""
+        return self.policy if version == self.version else Policy(self.journal.weights(version))
 
     def _bring(self, version: int) -> None:
         """Brings the servers to a version; after a crash they may be there already, or one behind."""
@@ -159,20 +163,24 @@ class Loop:
         return groups
 
 
-def check(policy: Policy, groups: list[Group], version: int, allowed: int) -> Ratio:
+def check(groups: list[Group], version: int, allowed: int, policy_of: Callable[[int], Policy]) -> Ratio:
     """
-    How exact the log-probabilities of a batch are. Raises TokensOff if they are not this policy's, or the tokens more
-    than `allowed` versions old.
+    How exact the log-probabilities of a batch are: of each sampled token, by the weights of the version that it is said to be
+    of. Raises TokensOff if they are not those weights', or tokens are more than `allowed` versions old.
     """
-    ratio = policy.ratio(groups, version)
-    if ratio.mean > LARGEST_MEAN_LOG_RATIO:
-        raise TokensOff(
-            f"mean |log ratio| of version {version} is {ratio.mean:.2e} (at most {LARGEST_MEAN_LOG_RATIO:.0e}): "
-            "the servers do not sample with these weights"
-        )
-    if staleness(groups, version) > allowed:
-        raise TokensOff(f"tokens are {staleness(groups, version)} versions old, {allowed} allowed")
-    return ratio
+    versions = versions_of(groups)
+    if not version - allowed <= min(versions) <= max(versions) <= version:
+        raise TokensOff(f"tokens are of versions {sorted(versions)}, where {version} is current and may be {allowed} behind")
+    ratios = []
+    for of in sorted(versions):
+        ratio = policy_of(of).ratio(groups, of)
+        if ratio.mean > LARGEST_MEAN_LOG_RATIO:
+            raise TokensOff(
+                f"mean |log ratio| of version {of} is {ratio.mean:.2e} (at most {LARGEST_MEAN_LOG_RATIO:.0e}): "
+                "the servers do not sample with these weights"
+            )
+        ratios.append(ratio)
+    return Ratio.of_all(ratios)
 
 
 def tokens_of(groups: list[Group]) -> int:

@@ -22,18 +22,21 @@ class Ratio:
     largest: float
     tokens: int
 
+    @staticmethod
+    def of_all(parts: list[Ratio]) -> Ratio:
+        """Over the tokens of several versions."""
+        tokens = sum(part.tokens for part in parts)
+        mean = sum(part.mean * part.tokens for part in parts) / tokens
+        return Ratio(mean, max(part.largest for part in parts), tokens)
+
 
 class Policy:
-    def __init__(self, folder: Path, learning_rate: float):
-        """Loads the weights of a checkpoint folder, and its optimizer where it has one."""
+    """The weights of one version, to look at."""
+
+    def __init__(self, folder: Path):
+        """Loads the weights of a checkpoint folder."""
         self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         self.model.train()  # the model has no dropout: the same function as in eval
-        self.optimizer = torch.optim.AdamW(
-            self.model.parameters(), lr=learning_rate, weight_decay=0.0, foreach=False
-        )
-        state = folder / "optimizer.pt"
-        if state.exists():
-            self.optimizer.load_state_dict(torch.load(state, weights_only=True, mmap=True))
 
     def logprobs(self, sequences: list[Sequence]) -> torch.Tensor:
         """
@@ -60,7 +63,7 @@ class Policy:
 
     @torch.no_grad()
     def ratio(self, groups: list[Group], version: int) -> Ratio:
-        """|log ratio| between what the service recorded and an independent forward pass, over tokens of a version."""
+        """|log ratio| between what the service recorded and an independent forward pass, over tokens of a version: at least one."""
         differences = []
         for group in groups:
             own = self.logprobs(group.sequences)
@@ -70,9 +73,21 @@ class Policy:
             recorded = column(group.sequences, lambda one: one.logprobs)
             differences.append((own - recorded).abs()[counted.bool()])
         every = torch.cat(differences)
-        if every.numel() == 0:
-            return Ratio(0.0, 0.0, 0)
         return Ratio(every.mean().item(), every.max().item(), every.numel())
+
+
+class Learner(Policy):
+    """The policy that learns."""
+
+    def __init__(self, folder: Path, learning_rate: float):
+        """Loads a checkpoint folder, with its optimizer where it has one."""
+        super().__init__(folder)
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(), lr=learning_rate, weight_decay=0.0, foreach=False
+        )
+        state = folder / "optimizer.pt"
+        if state.exists():
+            self.optimizer.load_state_dict(torch.load(state, weights_only=True, mmap=True))
 
     def update(self, groups: list[Group], clip: tuple[float, float], truncation: float) -> dict[str, float]:
         """
