@@ -35,7 +35,11 @@ export class SandboxAdmission implements CustomSlotSupplier<ActivitySlotInfo> {
   }
 
   async reserveSlot(_context: unknown, signal: AbortSignal): Promise<SlotPermit> {
-    while (!(await this.hasRoom())) await delay(ASK_AGAIN_MS, undefined, { signal });
+    while (!(await this.hasRoom())) {
+      await delay(ASK_AGAIN_MS, undefined, { signal }).catch(() => {
+        throw signal.reason; // itself: everything else the SDK logs as an error
+      });
+    }
     return {};
   }
 

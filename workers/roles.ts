@@ -98,8 +98,9 @@ export async function makeWorkers(
     // hand-over, which gets this long.
     shutdownGraceTime: 0,
     shutdownForceTime: `${config.workers.shutdownSeconds}s`,
-    // Those who beat say how often.
-    maxHeartbeatThrottleInterval: '60s',
+    // Those who beat say how often. The SDK itself would send one only every 0.8 of a timeout, which leaves a busy
+    // machine three seconds of fifteen.
+    maxHeartbeatThrottleInterval: '1s',
     interceptors: {
       activity: [...(tracing ? [tracing.activity] : []), ...interceptorsOf(metrics)],
       ...(tracing && { client: tracing.client }),

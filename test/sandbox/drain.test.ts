@@ -31,6 +31,10 @@ test('a host that is drained lets its agents end and takes no other, until that 
   const waiting = admission.reserveSlot(undefined, giveUp.signal).then(() => 'admitted');
   // It asks several times meanwhile.
   assert.equal(await Promise.race([waiting, delay(400, 'waits')]), 'waits');
+  const other = new AbortController();
+  const given = admission.reserveSlot(undefined, other.signal);
+  other.abort();
+  await assert.rejects(given, (error) => error === other.signal.reason);
 
   const drained = drain(60);
   await client.release(box.info.sandboxId);
