@@ -69,7 +69,9 @@ def main() -> None:
         args=GRPOConfig(
             output_dir=str(args.folder / "trl"),
             max_steps=settings["steps"],
-            per_device_train_batch_size=settings["tasksPerStep"] * samples,
+            # A group at a time: TRL keeps logits over the whole vocabulary, a gigabyte or more for each.
+            per_device_train_batch_size=samples,
+            gradient_accumulation_steps=settings["tasksPerStep"],
             num_generations=samples,
             learning_rate=settings["learningRate"],
             lr_scheduler_type="constant",
