@@ -40,13 +40,13 @@ const KINDS = {
   },
 } as const;
 
-/** A program that sleeps in all of its tests until its time on the clock is over. */
+/** A program that sleeps in all of its tests until it is ended for that. */
 const ASLEEP = {
   handler: 'code-fraction',
   data: {
     question: 'Wait.',
     time_limit: 0.25,
-    input_output: JSON.stringify({ inputs: Array(6).fill('1'), outputs: Array(6).fill('1') }),
+    input_output: JSON.stringify({ inputs: Array(12).fill('1'), outputs: Array(12).fill('1') }),
   },
   response: '```python\nimport time\ntime.sleep(1e6)\n```',
 };

@@ -27,6 +27,11 @@ export const SandboxLimits = z.strictObject({
   processes: z.int().min(4).default(256),
   /** Seconds of processor time per process. */
   cpuSeconds: z.int().min(1).default(600),
+  /**
+   * Seconds that a command may sleep, all of its time added up in which no process of the sandbox runs or waits for a
+   * processor or a disk; as many as it likes if absent.
+   */
+  idleSeconds: z.number().positive().optional(),
   /** Bytes of any one file written. */
   fileBytes: z
     .int()
@@ -193,7 +198,7 @@ export const BoundedText = z.object({
 export type BoundedText = z.infer<typeof BoundedText>;
 
 /** The limit that ended or disturbed a command, if one did. */
-export const LimitHit = z.enum(['cpu', 'memory', 'processes', 'disk', 'output', 'openFiles']);
+export const LimitHit = z.enum(['cpu', 'idle', 'memory', 'processes', 'disk', 'output', 'openFiles']);
 export type LimitHit = z.infer<typeof LimitHit>;
 
 export const ExecResult = z.object({

@@ -5,6 +5,7 @@ import { asLatex } from '../../activities/grading/latex.ts';
 import { quantityIn } from '../../activities/grading/quantities.ts';
 import { sameOutput } from '../../activities/handlers/code/compare.ts';
 import { CodeTask, problemOf } from '../../activities/handlers/code/layouts.ts';
+import { limitsOf } from '../../activities/handlers/code/limits.ts';
 import { submissionIn } from '../../activities/handlers/code/submission.ts';
 import { statedAnswer } from '../../activities/handlers/math/answers.ts';
 
@@ -109,6 +110,12 @@ test('rows of every layout are read as they are; a bad one is named by its field
     time_limit: { seconds: 2, nanos: 500_000_000 },
   });
   assert.deepEqual([contest.seconds, contest.memoryBytes], [2.5, 512 * 1024 ** 2]);
+  // A program that sleeps is not let sleep for the 90 s that one which works may take.
+  const usual = problemOf({ description: 'Q', public_tests: tests });
+  assert.deepEqual(
+    [contest, usual].map((one) => limitsOf(one, 'python', 1).spec.limits?.idleSeconds),
+    [3, 5],
+  );
   const taco = {
     question: 'Q',
     input_output: '{"inputs": ["1"], "outputs": ["2"]}',

@@ -57,6 +57,7 @@ test('programs are judged test by test, as judges say it', async (t) => {
     ['says nothing', ONE, 'python', '', { WA: 1 }],
     ['is too long', ONE, 'python', `${GOOD}\n${'#'.repeat(300_000)}`, { CE: 1 }],
     ['hangs', ONE, 'python', 'while True: pass', { TLE: 1 }],
+    ['waits for what never comes', ONE, 'python', 'import os\nos.read(os.pipe()[0], 1)', { TLE: 1 }],
     [
       'grows',
       ONE,

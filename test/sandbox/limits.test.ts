@@ -124,6 +124,22 @@ while True: os.mkdir('d'); os.chdir('d'); time.sleep(0.0005)"`,
     assert.equal(one.limit, 'disk');
   });
 
+  await within('what sleeps for too long is ended, and not what works', { idleSeconds: 0.5 }, async (box) => {
+    const ends = async (program: string) => {
+      const { limit, timedOut, stdout } = await box.exec(['python3', '-c', program], undefined, 40_000);
+      return [limit, timedOut, stdout.text];
+    };
+    const work = 'while time.process_time() < 0.8: pass\nprint("done")';
+    const inThread = work.replaceAll('\n', '\n    ');
+    assert.deepEqual(await ends('import os\nprint("asks", flush=True)\nos.read(os.pipe()[0], 1)'), [
+      ...['idle', false, 'asks\n'],
+    ]);
+    assert.deepEqual(await ends('import time\nwhile True: time.sleep(0.01)'), ['idle', false, '']);
+    assert.deepEqual(await ends(`import time\n${work}`), [null, false, 'done\n']);
+    const threads = `import threading, time\ndef f():\n    ${inThread}\nt = threading.Thread(target=f)\nt.start()\nt.join()`;
+    assert.deepEqual(await ends(threads), [null, false, 'done\n']);
+  });
+
   await within('a command that prints without end is stopped', { outputBytes: 5 * MIB }, async (box) => {
     const shell = await box.bash('yes');
     assert.deepEqual(

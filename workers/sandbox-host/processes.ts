@@ -18,6 +18,8 @@ export interface ProcessInfo {
   readonly zombie: boolean;
   /** By a signal; it does nothing until it is told to go on. */
   readonly stopped: boolean;
+  /** Its first thread runs, or waits for a processor or a disk. */
+  readonly works: boolean;
   /** N of its controlling terminal /dev/pts/N; null if it has none or another. */
   readonly terminal: number | null;
   readonly threads: number;
@@ -44,12 +46,12 @@ export function processInfo(pid: number, proc = '/proc'): ProcessInfo | null {
   } catch {
     return null; // it has ended
   }
-  // The name in parentheses may hold anything, parentheses too: fields count from the last one.
-  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  const fields = fieldsOf(stat);
   return {
     pid,
     zombie: fields[0] === 'Z' || fields[0] === 'X',
     stopped: fields[0] === 'T',
+    works: isWork(fields[0]),
     parent: Number(fields[1]),
     group: Number(fields[2]),
     session: Number(fields[3]),
@@ -59,6 +61,25 @@ export function processInfo(pid: number, proc = '/proc'): ProcessInfo | null {
     threads: Number(fields[17]),
     residentBytes: Number(fields[21]) * PAGE_BYTES,
   };
+}
+
+/** Of a `stat` file, from the state on. The name in parentheses may hold anything, parentheses too: the last one counts. */
+const fieldsOf = (stat: string) => stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+const isWork = (state: string | undefined) => state === 'R' || state === 'D';
+
+/** Whether any thread of a process runs, or waits for a processor or a disk. */
+export function threadsWork(pid: number, proc = '/proc'): boolean {
+  try {
+    return readdirSync(`${proc}/${pid}/task`).some((thread) => {
+      try {
+        return isWork(fieldsOf(readFileSync(`${proc}/${pid}/task/${thread}/stat`, 'latin1'))[0]);
+      } catch {
+        return false; // it has ended
+      }
+    });
+  } catch {
+    return false; // it has ended
+  }
 }
 
 /** First major number of pseudo terminals, of eight (devices.txt of the kernel). */

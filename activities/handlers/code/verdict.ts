@@ -9,7 +9,7 @@ const OUT_OF_MEMORY = /\bMemoryError\b|std::bad_alloc/;
 
 /** What a program's end says about it; undefined if it ended well. */
 export function verdictOfEnd({ timedOut, limit, exitCode, stderr }: ExecResult): Verdict | undefined {
-  if (timedOut || limit === 'cpu') return 'TLE';
+  if (timedOut || limit === 'cpu' || limit === 'idle') return 'TLE';
   if (limit === 'memory') return 'MLE';
   if (limit === 'output') return 'WA';
   if (exitCode === 0) return undefined;

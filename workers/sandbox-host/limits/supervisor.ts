@@ -5,6 +5,7 @@ import type { Backend, Handle } from '../backends/backend.ts';
 import { type ProcessInfo, processIds, processInfo, signal } from '../processes.ts';
 import { DiskWatch } from './disk-watch.ts';
 import { Hits } from './hits.ts';
+import { IdleWatch } from './idle-watch.ts';
 import { folderIsFull } from './memory.ts';
 import { MemoryWatch } from './memory-watch.ts';
 
@@ -44,6 +45,7 @@ export class Supervisor {
   private atProcessLimitSince: number | null = null;
   private readonly memory: MemoryWatch;
   private readonly disk: DiskWatch;
+  private readonly idle = new IdleWatch();
 
   constructor(options: SupervisorOptions) {
     this.options = options;
@@ -68,6 +70,7 @@ export class Supervisor {
   begin(): () => LimitHit | null {
     const started = performance.now();
     if (this.commands++ === 0) {
+      this.idle.begin();
       this.memory.begin(() => this.guarded(() => this.lookAtMemory()));
       this.schedule();
     }
@@ -122,6 +125,7 @@ export class Supervisor {
   private look(): void {
     const processes = this.lookAtMemory();
     this.checkProcesses(processes.reduce((sum, { threads }) => sum + threads, 0));
+    this.checkIdle(processes);
     this.disk.look(this.commands > 0);
   }
 
@@ -165,6 +169,18 @@ export class Supervisor {
     this.hit('processes');
     this.killCommands();
     this.atProcessLimitSince = null;
+  }
+
+  private checkIdle(processes: readonly ProcessInfo[]): void {
+    const { proc, spec } = this.options.handle;
+    const { idleSeconds } = spec.limits;
+    if (idleSeconds === undefined || this.commands === 0) return;
+    // The first process, which only waits, is in the sandbox's own list.
+    const others = proc === undefined ? processes : processes.filter(({ pid }) => pid !== 1);
+    if (this.idle.look(others, proc ?? '/proc') < idleSeconds * 1000) return;
+    this.idle.begin();
+    this.hit('idle');
+    this.killCommands();
   }
 
   /** Kills all but the shells: first stopped, so that none forks away. */
