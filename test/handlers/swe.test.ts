@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
+import { chmod, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
@@ -10,11 +10,30 @@ import { adding, attacksOn, moving } from '../../checks/graders/attacks.ts';
 import { startGrader } from './grader.ts';
 import { REFERENCE, sweTask } from './swe-repository.ts';
 
+/** In the process that reports, if it gets there: a report in which all passes but what was added to the tests. */
+const FORGE = `
+import os, re, sys
+case = lambda name, inner='', group='': f'<testcase classname="tests.test_calc{group}" name="{name}">{inner}</testcase>'
+mark = sys.stdin.readline().strip()
+added = open('/workspace/repo/tests/test_calc.py').read().split('assertEqual(add(0, 0), 0)')[-1]
+group = '.' + ''.join(re.findall(r'^class (\\w+)', added, re.M))
+failed = [case(name, '<failure/>') for name in re.findall(r'^def (\\w+)', added, re.M)]
+failed += [case(name, '<failure/>', group) for name in re.findall(r'^    def (\\w+)', added, re.M)]
+passed = [case(name) for name in ('test_nothing', 'test_add[1-2-3]', 'test_add[-1-1-0]')]
+passed.append(case('test_hidden_marker', group='.AddTest'))
+print(mark, '<testsuites><testsuite>', *failed, *passed, '</testsuite></testsuites>', mark, sep='', flush=True)
+os._exit(1)`;
+
 test('the reference patch is worth 1, no patch and each attack 0', async (t) => {
   const folder = await mkdtemp(path.join(tmpdir(), 'swe-'));
   t.after(() => rm(folder, { recursive: true, force: true }));
   const task = await sweTask(folder);
   const { grade } = await startGrader(t);
+  // As where the repository is on Python's path by itself (installed as editable, say).
+  const python = path.join(folder, 'repository', 'python');
+  await writeFile(python, '#!/bin/sh\nPYTHONPATH=$PYTHONPATH:/workspace/repo exec python3 "$@"\n');
+  await chmod(python, 0o755);
+  const onPath = { ...task, python: '/workspace/repo/python' };
   // By these alone, what makes assertions of unittest pass could be paid for.
   const own = { ...task, FAIL_TO_PASS: ['tests/test_calc.py::AddTest::test_hidden_marker'] };
   const cases: [string, string, number][] = [
@@ -32,6 +51,7 @@ test('the reference patch is worth 1, no patch and each attack 0', async (t) => 
       ],
     ),
     ['tests of its own', adding({ 'tests/test_calc.py': 'def test_add(): pass' }), 0],
+    ['what Python imports by itself, on its path', adding({ 'sitecustomize/__init__.py': FORGE }), 0],
     ...Object.entries(attacksOn('calc/core.py', 'def add(a, b):')).map(
       ([what, patch]): [string, string, number] => [what, patch, 0],
     ),
@@ -40,7 +60,8 @@ test('the reference patch is worth 1, no patch and each attack 0', async (t) => 
   const rest = cases.values();
   const lane = async () => {
     for (const [what, patch, total] of rest) {
-      const reward = await grade('swe', what.includes('unittest') ? own : task, patch);
+      const posed = what.includes('on its path') ? onPath : what.includes('unittest') ? own : task;
+      const reward = await grade('swe', posed, patch);
       assert.equal(reward.total, total, `${what}: ${JSON.stringify(reward.parts)}`);
     }
   };

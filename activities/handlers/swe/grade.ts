@@ -18,6 +18,9 @@ const GIT_ALONE = {
   GIT_CEILING_DIRECTORIES: '/workspace',
 };
 
+/** Python without what a folder on its path, the patched repository perhaps, has it import by itself. */
+const PYTHON_ALONE = ['-I', '-S'];
+
 /** What running an instance's tests over a patch gave. */
 export interface Ran {
   /** False: the patch does not apply. */
@@ -45,6 +48,14 @@ export async function runTests(
     argv: ['mkdir', own],
     timeoutMs: APPLY_MS,
   });
+  await sandbox.writeFile(`${own}/launcher.py`, LAUNCHER);
+  const variables = variablesOf(environment);
+  // Before anything of the patch is there that could keep it from running: that would be no grade instead of a bad one.
+  await must(sandbox, 'GraderFailed', 'the tests cannot be run', {
+    argv: [environment.python, `${own}/launcher.py`, 'check'],
+    environment: variables,
+    timeoutMs: APPLY_MS,
+  });
   await placeTests(sandbox, instance, root, own);
   // As the task has them: a patch may move a file without naming where it was.
   const sources = await readTests(sandbox, instance, root);
@@ -56,18 +67,13 @@ export async function runTests(
     if (end.exitCode !== 0) return { applied: false, timedOut: false, results: undefined };
   }
   const canaries = await placeCanaries(sandbox, sources, root);
-  await sandbox.writeFile(`${own}/launcher.py`, LAUNCHER);
-  const python = [environment.python, `${own}/launcher.py`];
-  const variables = variablesOf(environment);
-  await must(sandbox, 'GraderFailed', 'the tests cannot be run', {
-    argv: [...python, 'check'],
-    environment: variables,
-    timeoutMs: APPLY_MS,
-  });
   // Told to the process that reports, and to no other.
   const mark = randomBytes(16).toString('hex');
   const end = await sandbox.exec({
-    argv: [...python, root, environment.python_path.join(':'), ...instance.testFiles],
+    argv: [
+      ...[environment.python, ...PYTHON_ALONE, `${own}/launcher.py`],
+      ...[root, environment.python_path.join(':'), ...instance.testFiles],
+    ],
     cwd: root,
     environment: variables,
     stdin: Buffer.from(`${mark}\n`).toString('base64'),

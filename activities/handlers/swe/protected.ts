@@ -12,7 +12,9 @@ const ALWAYS = [
     'pytest.toml',
     '.pytest.toml',
   ],
-  ...['sitecustomize.py', 'usercustomize.py', '*.pth', '*.pyc'],
+  // As modules of any kind: packages, and libraries that a patch brings compiled.
+  ...['sitecustomize', 'usercustomize'].flatMap((name) => [name, `${name}.*`, `${name}/*`]),
+  ...['*.pth', '*.pyc'],
   // Plug-ins of pytest are found by these.
   ...['*.dist-info/*', '*.egg-info/*', '*.egg-link'],
 ];
@@ -26,7 +28,7 @@ export function excludedFrom(instance: Instance): string[] {
   return [
     ...ALWAYS.flatMap((name) => [name, `*/${name}`]),
     ...TEST_FOLDERS.flatMap((name) => [name, `${name}/*`, `*/${name}`, `*/${name}/*`]),
-    ...SHADOWS.flatMap((name) => [name, `${name}/*`, `${name}.py`]),
+    ...SHADOWS.flatMap((name) => [name, `${name}/*`, `${name}.*`]),
     ...own.map((file) => file.replace(/[\\*?[\]]/g, '\\$&')),
   ];
 }
