@@ -18,6 +18,7 @@ const SIGNS: Readonly<Record<string, string>> = {
   '·': '\\cdot ',
   '°': '^\\circ ',
   '⁄': '/',
+  '℃': '^\\circ C',
 };
 const FRACTIONS = '½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞';
 const SUPERSCRIPTS = '⁰¹²³⁴⁵⁶⁷⁸⁹';
@@ -52,9 +53,7 @@ export function asLatex(answer: string): string {
   text = text.replace(/(?<![\d.,])\d{1,3}(?:(?: |\\[,;: ])\d{3})+(?![\d,])/g, (digits) =>
     digits.replace(/\D/g, ''),
   );
-  text = text.replace(MULTIPLIED, (_, digits: string, opening: string | undefined, word: string) => {
-    return `${Number(`${digits.replaceAll(',', '')}e${POWERS[word]}`)}${opening ?? ''}`;
-  });
+  text = multiplied(text);
   text = text.replace(/(?<![\d.^_{}\\\p{L}])(\d+)[ -](\d+)\/(\d+)(?!\d)/gu, '$1\\frac{$2}{$3}');
   text = text.replace(/(?<![\\\p{L}])sqrt\s*\(([^()]*)\)/gu, '\\sqrt{$1}');
   text = text.replace(/^([-+]?\d+(?:\.\d+)?)[eE]([-+]?\d+)$/, '$1 \\times 10^{$2}');
@@ -64,13 +63,20 @@ export function asLatex(answer: string): string {
   return WORDS.test(text) && named === text && !/\b(?:and|or)\b/.test(text) ? `\\text{${text}}` : named;
 }
 
-/** Digits, spaces, powers, fractions and roots that Unicode has signs of its own for, as LaTeX has them. */
-function inLatin(text: string): string {
+/** `2 million` as the number that it is. Pure. */
+export function multiplied(text: string): string {
+  return text.replace(MULTIPLIED, (_, digits: string, opening: string | undefined, word: string) => {
+    return `${Number(`${digits.replaceAll(',', '')}e${POWERS[word]}`)}${opening ?? ''}`;
+  });
+}
+
+/** Digits, spaces, powers, fractions and roots that Unicode has signs of its own for, as LaTeX has them. Pure. */
+export function inLatin(text: string): string {
   return text
     .replace(/[\u00a0\u2000-\u200a\u202f~]/g, ' ')
     .replace(/[\uff01-\uff5e]/g, (wide) => String.fromCodePoint((wide.codePointAt(0) ?? 0) - 0xfee0))
-    .replace(new RegExp(`[${SUPERSCRIPTS}]+`, 'g'), (digits) => {
-      const plain = digits.normalize('NFKC');
+    .replace(new RegExp(`[⁻⁺]?[${SUPERSCRIPTS}]+`, 'g'), (digits) => {
+      const plain = digits.normalize('NFKC').replace('−', '-');
       return plain.length === 1 ? `^${plain}` : `^{${plain}}`;
     })
     .replace(new RegExp(`[${FRACTIONS}]`, 'g'), (sign) => {
@@ -78,7 +84,7 @@ function inLatin(text: string): string {
       return `\\frac{${over}}{${under}}`;
     })
     .replace(/√\s*(?:\(([^()]*)\)|(\d+|\p{L}))/gu, (_, inner, plain) => `\\sqrt{${inner ?? plain}}`)
-    .replace(/[∞·°⁄]/g, (sign) => SIGNS[sign] as string)
+    .replace(/[∞·°⁄℃]/g, (sign) => SIGNS[sign] as string)
     .trim();
 }
 

@@ -7,6 +7,7 @@ A quantity is {"number": "1.5e3", "unit": "m/s"}; an empty unit is none.
 """
 
 import os
+import re
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # -I leaves it out
@@ -17,22 +18,37 @@ from worker import serve
 units = UnitRegistry(autoconvert_offset_to_baseunit=True, cache_folder=None)
 
 
+def readings(unit):
+    """As it stands; with names as they begin sentences; and what follows a stroke below it: J/mol K is J/(mol K) to most."""
+    plain = re.sub(r"\b[A-Z][a-z]{3,}\b", lambda name: name[0].lower(), unit)
+    below = [re.sub(r"/([^/()]+)", r"/(\1)", one) for one in (unit, plain)]
+    return list(dict.fromkeys([unit, plain, *below]))
+
+
 def read(quantity):
     number = float(quantity["number"])
-    try:
-        # Units only: an expression could hold powers that take for ever.
-        return units.Quantity(number, units.parse_units(quantity["unit"]))
-    except Exception:
-        return None
+    found = []
+    for unit in readings(quantity["unit"]):
+        try:
+            # Units only: an expression could hold powers that take for ever.
+            found.append(units.Quantity(number, units.parse_units(unit)))
+        except Exception:
+            continue
+    return found
 
 
 def same(gold_text, given_text, relative, absolute):
-    gold, given = read(gold_text), read(given_text)
-    if gold is None:
+    golds, givens = read(gold_text), read(given_text)
+    if not golds:
         raise ValueError(f"the gold answer has no known unit: {gold_text['unit'][:100]}")
-    gold.to(gold.units)  # if that cannot be done, the task is at fault
+    for gold in golds:
+        gold.to(gold.units)  # if that cannot be done, the task is at fault
+    return any(near(gold, given, relative, absolute) for gold in golds for given in givens)
+
+
+def near(gold, given, relative, absolute):
     try:
-        if given is None or gold.dimensionality != given.dimensionality:
+        if gold.dimensionality != given.dimensionality:
             return False
         converted = given.to(gold.units).magnitude
     except Exception:
@@ -43,8 +59,8 @@ def same(gold_text, given_text, relative, absolute):
 def answer(request):
     if request["op"] == "same":
         return bool(same(request["gold"], request["given"], request["relative"], request["absolute"]))
-    quantity = read(request["quantity"])
-    return None if quantity is None else str(quantity)
+    quantities = read(request["quantity"])
+    return str(quantities[0]) if quantities else None
 
 
 # Loads what the first request would wait for.

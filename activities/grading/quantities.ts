@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { inLatin, multiplied } from './latex.ts';
 import type { PythonPrograms } from './python-pools.ts';
 
 const PROGRAM = new URL('./quantities.py', import.meta.url);
@@ -19,48 +20,62 @@ export interface Tolerance {
   readonly absolute: number;
 }
 
-const NUMBER = String.raw`[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d*)?(?:(?<=\d)\/\d+(?![\d.]))?`;
+const NUMBER = String.raw`[-+]?(?:\d{1,3}(?:[, _]\d{3})+(?![\d_])|\d+)?(?:\.\d*)?(?:(?<=\d)\/\d+(?![\d.]))?`;
 /** A power of ten that nothing is multiplied by. */
-const BARE_POWER = /^((?:[^=≈]*[=≈])?\s*[-+]?)10\s*\^\s*([-+]?\d+)/;
+const BARE_POWER = /^((?:.*[=≈])?\s*[-+]?)10\s*\^\s*([-+]?\d+)/s;
 const POWER = String.raw`(?:[eE]([-+]?\d+)|\s*(?:\\times|\\cdot|[x×*·])\s*10\s*(?:\^|\*\*)\s*\{?\s*([-+]?\d+)\s*\}?)?`;
-const QUANTITY = new RegExp(String.raw`^(?:[^=≈]*[=≈])?\s*(${NUMBER})${POWER}(?!\d)\s*(.*)$`, 's');
+const QUANTITY = new RegExp(String.raw`^(?:.*[=≈])?\s*(${NUMBER})${POWER}(?!\d)\s*(.*)$`, 's');
+const ABOUT = /^\s*(?:about|approximately|approx\.?|around|roughly|circa|ca\.)\s+/i;
+/** What a value may be off by, which says nothing of the value. */
+const UNCERTAINTY = /^(.*?)\s*(?:±|\\pm|\+\/?-)\s*(?:\d+\.?\d*|\.\d+)\s*(.*)$/s;
 
 /** The quantity that a text is (`9.8 m/s^2`, `3.0 \times 10^{8}\,\text{m/s}`); undefined if it is none. Pure. */
 export function quantityIn(text: string): Quantity | undefined {
-  const plain = text
-    .trim()
-    .replaceAll('−', '-')
-    .replaceAll('**', '')
-    .replace(/^\$+|\$+$/g, '')
+  const plain = inLatin(text)
+    .replace(/[−–]/g, '-')
+    .replace(/(?<![\p{L})])\*\*|\*\*(?!-?\d)/gu, '')
+    .replace(/\\?\$/g, '')
+    .replace(/\\(?:approx|simeq|sim|cong)(?![a-zA-Z])|^\s*~/g, '≈')
+    .replace(/\{,\}/g, ',')
     .replace(/\\[,;:!~ ]|~/g, ' ')
     .replace(/\^\s*\{\s*([-+]?\d+)\s*\}/g, '^$1')
+    .replace(/\\(?:text|mathrm|mbox|rm)\s*\{\s*([kMGmn])\s*\}\s*(?=\\Omega)/g, ' $1')
     .replace(/\\(?:text|mathrm|mbox|rm|operatorname)\s*\{([^{}]*)\}/g, ' $1 ')
+    .replace(/\\[dt]?frac\s*(\d)\s*(\d)(?!\d)/g, '$1/$2')
     .replace(/\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}/g, (_, over: string, under: string) =>
       /^\d+$/.test(over + under) ? `${over}/${under}` : `(${over})/(${under})`,
     )
     .replace(BARE_POWER, '$11e$2')
     .replace(/\.$/, '')
-    .trim();
-  const [, digits = '', short, long, rest = ''] = QUANTITY.exec(plain) ?? [];
+    .replace(ABOUT, '');
+  const [, digits = '', short, long, rest = ''] = QUANTITY.exec(multiplied(certain(plain)).trim()) ?? [];
   if (!/\d/.test(digits)) return undefined;
   const exponent = short ?? long;
   const unit = unitIn(rest);
   if (unit === undefined) return undefined;
-  const [over, under] = digits.replaceAll(',', '').split('/');
+  const [over, under] = digits.replace(/[, _]/g, '').split('/');
   const number = under === undefined ? `${over}` : String(Number(over) / Number(under));
   return { number: number + (exponent === undefined || under !== undefined ? '' : `e${exponent}`), unit };
 }
 
+/** Without its uncertainty: `(3.0 ± 0.1) m`, `3.0 m ± 0.1 m`, `3.0(1) m`. */
+function certain(text: string): string {
+  const [, before, after = ''] = UNCERTAINTY.exec(text) ?? [];
+  if (before === undefined) return text.replace(/(\d)\(\d+\)/, '$1');
+  if (after.startsWith(')')) return before.replace(/\(\s*(?=[^(]*$)/, '') + after.slice(1);
+  return /[\d.]$/.test(before) ? `${before} ${after}` : before;
+}
+
 function unitIn(text: string): string | undefined {
   const unit = text
-    .replace(/\\(?:circ|degree)|°\s*(?![CFK])/g, 'degree')
-    .replace(/\^?degree\s*([CF])\b|°\s*([CF])\b/g, (_, a, b) => `deg${a ?? b}`)
-    .replace(/\\?%/g, 'percent')
-    .replace(/\\mu\b/g, 'µ')
-    .replace(/\\Omega\b/g, 'ohm')
-    .replace(/[·⋅]|\\cdot/g, '*')
-    .replaceAll('²', '^2')
-    .replaceAll('³', '^3')
+    .replace(/\[([^[\]]*)\]/g, ' $1 ')
+    .replace(/\^?\s*\{?\s*\\(?:circ|degree)(?![a-zA-Z])\s*\}?/g, ' degree ')
+    .replace(/\bdegrees?\s+(?:(c|celsius)|(f|fahrenheit))\b/gi, (_, c) => (c ? 'degC' : 'degF'))
+    .replace(/\\?%|\bper cent\b/g, 'percent')
+    .replace(/\\mu(?![a-zA-Z])\s*/g, 'µ')
+    .replace(/\\Omega(?![a-zA-Z])/g, 'ohm')
+    .replace(/\\AA(?![a-zA-Z])/g, 'angstrom')
+    .replace(/[·⋅×]|\\(?:cdot|times)(?![a-zA-Z])|(?<=\p{L})-(?=\p{L})/gu, '*')
     .trim();
   // What is not made of letters, powers and their signs is no unit, and some of it is work for the parser.
   return unit.length <= LONGEST_UNIT && /^(?:[\p{L}µ_/*()\s]|\^\s*-?\d{1,2}|\*\*-?\d{1,2})*$/u.test(unit)

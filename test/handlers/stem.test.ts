@@ -54,6 +54,31 @@ test('quantities are the same in any unit, within the tolerance', async () => {
     ['1 km', '10^3 m', true],
     ['3/4 m', '75 cm', true],
     ['0.5', '\\frac{1}{2}', true],
+    ['1/3', '\\frac13', true],
+    ['25 °C', '25 degrees Celsius', true],
+    ['25 °C', '25 ℃', true],
+    ['25 °C', '25 K', false],
+    ['25 °C', '25 C', false],
+    ['10 K', '10 Kelvin', true],
+    ['45 degrees', '45^{\\circ}', true],
+    ['4.18 J/(g °C)', '4.18 J/g K', true],
+    ['1200000', '1.2×10⁶', true],
+    ['1200000', '1 200 000', true],
+    ['1200000', '1{,}200{,}000', true],
+    ['1200000', '1.2 million', true],
+    ['-1.6e-19 C', '–1.6×10⁻¹⁹ C', true],
+    ['5 kg·m/s^2', '5 kg⋅m·s⁻²', true],
+    ['5 kg·m/s^2', '5 kg*m/s**2', true],
+    ['8.314 J/mol·K', '8.314 J mol⁻¹ K⁻¹', true],
+    ['8.314 J/(mol K)', '8.314 J/mol', false],
+    ['3 μm', '3\\,\\mu\\mathrm{m}', true],
+    ['4.7 kΩ', '4.7\\,\\mathrm{k}\\Omega', true],
+    ['5 Å', '5 \\AA', true],
+    ['3.0 m', '(3.0 \\pm 0.1) m', true],
+    ['3.0 ± 0.1 m', '3.0 m ± 10 cm', true],
+    ['6.674e-11 N m^2/kg^2', '6.674(30)\\times10^{-11} N m^2/kg^2', true],
+    ['2.5 m', 'x = 10/4 = 2.5 m', true],
+    ['2.5 m', 'about 2.5 [m]', true],
     // What Pint cannot convert is a wrong answer, and no grader's failure.
     ['25 °C', '25 delta_degC', false],
     ['25 °C', '25 degC^2', false],
@@ -65,7 +90,17 @@ test('quantities are the same in any unit, within the tolerance', async () => {
     const asked = { ...quantities, given: quantities.given, relative, absolute: 0 };
     assert.equal(await sameQuantity(python, asked), same, `${gold} / ${given}`);
   }
-  for (const text of ['metres', '', 'x = y', '5 m or 6 m', '5 m^(9^9^9)', '5 __import__("os")', '1 2']) {
+  for (const text of [
+    'metres',
+    '',
+    'x = y',
+    '5 m or 6 m',
+    '5 m^(9^9^9)',
+    '5 __import__("os")',
+    '1 2',
+    '±3',
+    '2.5–3.5 m',
+  ]) {
     assert.equal(quantityIn(text), undefined, text);
   }
   assert.equal(await readQuantity(python, { number: '5', unit: 'blorp' }), null);
@@ -103,6 +138,12 @@ test('a choice is named by its letter or by all of its text', () => {
     ['ABCD', undefined],
     ['wall', undefined],
     ['', undefined],
+    ['[B]', 1],
+    ['`B`', 1],
+    ['Ｂ', 1],
+    ['a  \\,wall', 1],
+    ['awall', 1],
+    ['[A] or [B]', undefined],
   ] as const) {
     assert.equal(choiceIn(answer, choices), choice, answer);
   }

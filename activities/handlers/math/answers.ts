@@ -5,7 +5,7 @@
 /**
  * The answer that a text states: the content of its last `\boxed{…}` that is closed and not empty, else what follows
  * the last `####`, else what follows the last "answer is" or "answer:" (so also "final answer") up to the end of
- * the sentence. Undefined if it states none: a number that merely stands last is not an answer.
+ * the sentence, on the next line if nothing else stands on that. Undefined if it states none: a number that merely stands last is not an answer.
  */
 export function statedAnswer(text: string): string | undefined {
   return (
@@ -32,7 +32,15 @@ export function agentsAnswer(said: readonly string[], prompt: readonly string[])
 /** Characters of a message that may be nothing but its answer. */
 const LONGEST_BARE_ANSWER = 40;
 
-const ANSWER_PHRASE = /\banswer(?:\*\*)?(?:[ \t]+is|[ \t]*:)[ \t]*:?(?:\*\*)?[ \t]*([^\n]+)/gi;
+const ANSWER_PHRASE = new RegExp(
+  [
+    String.raw`\banswer(?:\*\*)?(?:[ \t]+is\b|[ \t]*:)[ \t]*:?(?:\*\*)?[ \t]*`,
+    // On the next line, if that is short and begins no list; a formula may have its signs on lines of their own.
+    String.raw`(?:\r?\n\s*(?!\d+[.)][ \t])(?:(?:\$\$|\\\[)[ \t]*\r?\n\s*)?(?=[^\n]{1,${LONGEST_BARE_ANSWER}}$))?`,
+    String.raw`(?![:*$[\\ \t\r]*$)([^\n]+)`,
+  ].join(''),
+  'gim',
+);
 
 /** What ends an answer within a sentence: a full stop that is no decimal point, or the reason. */
 const END_OF_ANSWER = /[.!?;](?=\s|$)|,?\s(?:because|since|as|so|which|where)\s|,\snot\s/;

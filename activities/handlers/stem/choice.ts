@@ -1,3 +1,5 @@
+import { inLatin } from '../../grading/latex.ts';
+
 const LETTER = /^\(?([A-Z])\)?(?:[.:)](?:\s|$)|$)/;
 /** Alone, a small letter is one as well. */
 const SMALL_LETTER = /^\(?[a-z]\)?$/;
@@ -11,7 +13,7 @@ const LETTERS = /(?<![\p{L}\p{N}'’\\]|\d\s)([A-Z])(?![\p{L}\p{N}'’])(?!(?<=A
 export function choiceIn(answer: string, choices: readonly string[]): number | undefined {
   const plain = tidy(answer).replace(/^(?:option|choice)\s+(?=\(?[A-Za-z]\)?(?:[.:)\s]|$))/i, '');
   const texts = choices.map((choice) => tidy(choice).toLowerCase());
-  const same = texts.flatMap((text, index) => (text === plain.toLowerCase() ? [index] : []));
+  const same = indexesOf(texts, plain.toLowerCase());
   const named =
     LETTER.exec(plain) ??
     (same.length === 0 && SMALL_LETTER.test(plain) ? LETTER.exec(plain.toUpperCase()) : null);
@@ -25,6 +27,14 @@ export function choiceIn(answer: string, choices: readonly string[]): number | u
   return others.every((letter) => own.includes(letter)) ? index : undefined;
 }
 
+/** Where a text stands, its spaces aside if it does not stand there as it is. */
+function indexesOf(texts: readonly string[], text: string): number[] {
+  const where = (plain: (text: string) => string) =>
+    texts.flatMap((one, index) => (plain(one) === plain(text) ? [index] : []));
+  const exact = where((one) => one);
+  return exact.length > 0 || text === '' ? exact : where((one) => one.replaceAll(' ', ''));
+}
+
 function lettersIn(text: string): string[] {
   return [...text.matchAll(LETTERS)].map(([, letter = '']) => letter);
 }
@@ -34,11 +44,13 @@ function indexOf(letter: string | undefined): number {
 }
 
 function tidy(text: string): string {
-  return text
+  return inLatin(text)
+    .replace(/\\[,;:! ]/g, ' ')
     .replace(/\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{([^{}]*)\}/g, '$1')
     .replaceAll('**', '')
     .replace(/^\$(.*)\$$/, '$1')
     .replace(/(?<=.)\.$/, '')
     .replace(/\s+/g, ' ')
-    .trim();
+    .trim()
+    .replace(/^["'`[{]([A-Za-z])["'`\]}]$/, '$1');
 }
