@@ -1,8 +1,9 @@
-import { type FileHandle, open } from 'node:fs/promises';
+import type { FileHandle } from 'node:fs/promises';
 import type { Archive } from '../activities/trajectory/archive.ts';
 import { readTrajectory } from '../activities/trajectory/store.ts';
 import { messageOf, RolloutError } from '../contracts/failures.ts';
 import type { TrajectoryRef } from '../contracts/trajectory.ts';
+import { openOut } from './written-file.ts';
 
 /** The file of trajectories that a batch writes, one line per sequence, in the order of ending. */
 export class TrajectoryFile {
@@ -17,13 +18,9 @@ export class TrajectoryFile {
     this.file = file;
   }
 
-  /** `archive`: where what the store has no longer is read. @throws RolloutError InvalidRequest if the file can't be written. */
-  static async create(name: string, archive?: Archive): Promise<TrajectoryFile> {
-    try {
-      return new TrajectoryFile(name, await open(name, 'w'), archive);
-    } catch (error) {
-      throw new RolloutError('InvalidRequest', `--out ${name}: ${messageOf(error)}`, { cause: error });
-    }
+  /** `archive`: where what the store has no longer is read. @throws RolloutError InvalidRequest ({@link openOut}) */
+  static async create(name: string, inputs: readonly string[], archive?: Archive): Promise<TrajectoryFile> {
+    return new TrajectoryFile(name, await openOut(name, inputs), archive);
   }
 
   /** @throws RolloutError StoreFailed if the file takes no more. */

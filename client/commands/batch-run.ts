@@ -102,11 +102,11 @@ async function follow(
   groups: GroupClient,
   config: Config,
   batchId: string,
-  { out: name }: BatchRunOptions,
+  { out: name, tasks }: BatchRunOptions,
   output: Output,
 ): Promise<void> {
   const store = new TrajectoryStore(config.derived.storeFolder, openArchive(config.archive));
-  const out = name === undefined ? undefined : await TrajectoryFile.create(name, store.archive);
+  const out = name === undefined ? undefined : await TrajectoryFile.create(name, [tasks], store.archive);
   try {
     let count = 0;
     for await (const group of groups.batchGroups(batchId, 0, new AbortController().signal)) {

@@ -1,4 +1,4 @@
-import { type FileHandle, open } from 'node:fs/promises';
+import type { FileHandle } from 'node:fs/promises';
 import { z } from 'zod';
 import { loadHandlers } from '../../activities/handlers/registry.ts';
 import type { Config } from '../../config/load.ts';
@@ -12,6 +12,7 @@ import type { Output } from '../output.ts';
 import { gradeRecorded } from '../recorded.ts';
 import { type Row, rowsOf } from '../rows.ts';
 import { readPlacedTasks } from '../tasks-file.ts';
+import { openOut } from '../written-file.ts';
 
 /** Options of `rollouts grade`. */
 export interface GradeOptions {
@@ -56,7 +57,8 @@ export async function gradeCommand(config: Config, options: GradeOptions, output
   }
 
   const host = new GradingHost(config);
-  const sink = await Sink.open(options.out);
+  const { out, responses } = options;
+  const sink = new Sink(out === undefined ? undefined : await openOut(out, [options.tasks, responses]));
   const stop = new AbortController();
   process.once('SIGINT', () => stop.abort(new RolloutError('Terminated', 'interrupted')));
   const of = async (row: Row): Promise<Graded> => {
@@ -80,7 +82,7 @@ export async function gradeCommand(config: Config, options: GradeOptions, output
   };
   const tally = { graded: 0, failed: 0, reward: 0 };
   try {
-    for await (const graded of inOrder(rowsOf(options.responses), of, options.concurrency, stop.signal)) {
+    for await (const graded of inOrder(rowsOf(responses), of, options.concurrency, stop.signal)) {
       if ('reward' in graded) {
         tally.graded++;
         tally.reward += graded.reward;
@@ -125,16 +127,8 @@ async function* inOrder<A, B>(
 class Sink {
   private readonly file: FileHandle | undefined;
 
-  private constructor(file: FileHandle | undefined) {
+  constructor(file: FileHandle | undefined) {
     this.file = file;
-  }
-
-  static async open(name: string | undefined): Promise<Sink> {
-    try {
-      return new Sink(name === undefined ? undefined : await open(name, 'w'));
-    } catch (error) {
-      throw new RolloutError('InvalidRequest', `--out ${name}: ${messageOf(error)}`, { cause: error });
-    }
   }
 
   async line(value: unknown): Promise<void> {

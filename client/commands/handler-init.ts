@@ -9,6 +9,8 @@ const SKELETON = new URL('../skeleton/', import.meta.url);
 const FILES = ['handler.ts', 'prompt.md', 'handler.test.ts'];
 /** The task that the skeleton's handler has for an example. */
 const EXAMPLE = { question: 'How many lines does `seq 3 14` print?', answer: '12' };
+/** A package cannot depend on one of its own name. */
+const PROJECT_NAME = 'durable-rollouts';
 const TSCONFIG = {
   compilerOptions: {
     module: 'nodenext',
@@ -29,11 +31,11 @@ export async function handlerCommand([action, name]: readonly string[], output: 
   if (action !== 'init' || name === undefined || !/^[a-z][a-z0-9-]{0,49}$/.test(name)) {
     throw new RolloutError(
       'InvalidRequest',
-      'use: rollouts handler init <name>, of small letters, digits and hyphens',
+      'use: rollouts handler init <name>, of at most 50 small letters, digits and hyphens, the first a letter',
     );
   }
-  if (builtIn().some((handler) => handler.name === name)) {
-    throw new RolloutError('InvalidRequest', `${name}: a handler that comes with the project is called so`);
+  if (name === PROJECT_NAME || builtIn().some((handler) => handler.name === name)) {
+    throw new RolloutError('InvalidRequest', `${name}: the project, or a handler of its own, is called so`);
   }
   const folder = path.resolve(name);
   const files = new Map<string, string>();
@@ -82,7 +84,7 @@ async function packageOf(name: string): Promise<string> {
     exports: './handler.ts',
     scripts: { test: 'node --import tsx --test handler.test.ts', check: 'tsc' },
     devDependencies: { tsx: dependencies.tsx, typescript: devDependencies.typescript },
-    dependencies: { 'durable-rollouts': `file:${PROJECT_ROOT}` },
+    dependencies: { [PROJECT_NAME]: `file:${PROJECT_ROOT}` },
   };
   return `${JSON.stringify(content, undefined, 2)}\n`;
 }

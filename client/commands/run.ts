@@ -57,7 +57,8 @@ export async function runTasks(
     throw new RolloutError('InvalidRequest', `tasks file: ${messageOf(error)}`, { cause: error });
   });
   const batchId = options.batch;
-  const out = options.out === undefined ? undefined : await TrajectoryFile.create(options.out);
+  const out =
+    options.out === undefined ? undefined : await TrajectoryFile.create(options.out, [options.tasks]);
   const progress = new BatchProgress(output);
   const tally = new BatchTally();
   let badLines = 0;

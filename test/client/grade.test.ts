@@ -86,6 +86,16 @@ test('recorded answers are graded in their order; what is no answer or of no tas
   assert.match(notes.join('\n'), /tasks\.jsonl:3: id: "half" is line 2's/);
   assert.match(notes.join('\n'), /tasks\.jsonl:4: task bad: answer: Math-Verify cannot read/);
   assert.equal(notes.at(-1), '3 graded, mean reward 0.6667; 3 failed; 2 malformed tasks');
+  // What is read is not written over.
+  await symlink(tasks, path.join(folder, 'tasks-too.jsonl'));
+  for (const name of ['tasks-too.jsonl', 'responses.jsonl']) {
+    const again = { ...options, tasks, responses: path.join(folder, 'responses.jsonl') };
+    const written = { ...again, out: path.join(folder, name) };
+    await assert.rejects(gradeCommand(loadConfig(), written, output), {
+      ...{ type: 'InvalidRequest', message: /is a file that is read/ },
+    });
+  }
+  assert.equal(await readFile(tasks, 'utf8'), lines(TASKS));
 });
 
 test('a file of tasks is checked without running them; a Parquet file as a JSONL file is', async () => {
@@ -138,7 +148,7 @@ test('a new task type is written with a test that passes', async () => {
     process.chdir(inside);
     const files = ['handler.ts', 'prompt.md', 'handler.test.ts', 'tasks.jsonl'];
     assert.deepEqual(await init('my-task'), files);
-    for (const name of ['my-task', '../up', 'A b', 'math', ''])
+    for (const name of ['my-task', '../up', 'A b', 'math', '', 'durable-rollouts'])
       await assert.rejects(init(name), { type: 'InvalidRequest' }, name);
     assert.match(
       await run(process.execPath, '--import', 'tsx', '--test', 'my-task/handler.test.ts'),

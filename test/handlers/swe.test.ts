@@ -39,6 +39,7 @@ test('the reference patch is worth 1, no patch and each attack 0', async (t) => 
   const cases: [string, string, number][] = [
     ['the reference', REFERENCE, 1],
     ['without an end of its last line', REFERENCE.trimEnd(), 1],
+    ['beside a file of an odd name', REFERENCE + adding({ 'git~1': 'x' }), 1],
     ['in a block', `Here:\n\`\`\`diff\n${REFERENCE}\`\`\`\n`, 1],
     ['half a patch', REFERENCE.slice(0, 60), 0],
     ['tests moved away', REFERENCE + moving('tests/test_calc.py', 'other.py'), 1],

@@ -10,7 +10,11 @@ import type { Instance } from './task.ts';
 const LAUNCHER = readFileSync(new URL('./launcher.py', import.meta.url), 'utf8');
 const MOST_REPORT_BYTES = 16 * 1024 ** 2;
 const APPLY_MS = 60_000;
-const APPLY = ['git', 'apply', '--binary', '--whitespace=nowarn'];
+/** Names that only other systems find ambiguous (`a\\b`, `git~1`) are names. */
+const APPLY = [
+  ...['git', '-c', 'core.protectNTFS=false', '-c', 'core.protectHFS=false'],
+  ...['apply', '--binary', '--whitespace=nowarn'],
+];
 /** Git without any settings but its own. */
 const GIT_ALONE = {
   GIT_CONFIG_NOSYSTEM: '1',
