@@ -19,6 +19,14 @@ const CLOSED = ['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE'];
 /** How long a server may take to end its answer after the last event of interest. */
 const LAST_MS = 100;
 
+/** The bounds that the configuration sets (`llm.firstByteSeconds`, `llm.idleSeconds`). */
+export function timeoutsOf(llm: {
+  readonly firstByteSeconds: number;
+  readonly idleSeconds: number;
+}): Pick<HttpTimeouts, 'firstByteMs' | 'idleMs'> {
+  return { firstByteMs: llm.firstByteSeconds * 1000, idleMs: llm.idleSeconds * 1000 };
+}
+
 export const DEFAULT_TIMEOUTS: HttpTimeouts = { connectMs: 10_000, firstByteMs: 60_000, idleMs: 60_000 };
 
 /**

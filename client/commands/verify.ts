@@ -3,6 +3,7 @@ import { access } from 'node:fs/promises';
 import { byteLines } from '../../activities/byte-lines.ts';
 import type { LlmDialect } from '../../activities/llm/dialect.ts';
 import { makeDialect } from '../../activities/llm/dialects.ts';
+import { timeoutsOf } from '../../activities/llm/http.ts';
 import { type Model, openModel } from '../../activities/llm/model.ts';
 import { openArchive } from '../../activities/trajectory/archive.ts';
 import { ledgerProblems, proveLine, runsToScore } from '../../activities/trajectory/prove.ts';
@@ -88,7 +89,7 @@ export async function verifyCommand(
     throw new RolloutError('InvalidRequest', `trajectory file: ${messageOf(error)}`, { cause: error });
   });
   const store = new TrajectoryStore(config.derived.storeFolder, openArchive(config.archive));
-  const rescorer = options.rescore ? await Rescorer.open(config.llm.servers) : undefined;
+  const rescorer = options.rescore ? await Rescorer.open(config.llm) : undefined;
   const problems: Problem[] = [];
   const seen = new Set<string>();
   let [line, sequences, ledgers] = [0, 0, 0];
@@ -145,12 +146,13 @@ class Rescorer {
   }
 
   /** @throws RolloutError InvalidRequest without a server, LlmUnreachable, LlmUnsuitable */
-  static async open(servers: readonly LlmServer[]): Promise<Rescorer> {
+  static async open(llm: Config['llm']): Promise<Rescorer> {
+    const { servers } = llm;
     if (servers.length === 0)
       throw new RolloutError('InvalidRequest', 'no LLM server to score on: name one with --server');
     const rescorer = new Rescorer(
       servers.map(({ dialect, url }) => ({
-        dialect: makeDialect(dialect, url),
+        dialect: makeDialect(dialect, url, timeoutsOf(llm)),
         differences: new Differences(),
       })),
     );

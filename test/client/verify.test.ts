@@ -15,6 +15,7 @@ import type { LedgerRecord } from '../../contracts/ledger.ts';
 import type { LlmServer } from '../../contracts/llm.ts';
 import { RolloutRequest } from '../../contracts/request.ts';
 import type { ModelIdentity, Trajectory } from '../../contracts/trajectory.ts';
+import { fakeServer } from '../llm/fake-server.ts';
 import { type FakeLlm, fakeLlm } from '../llm/fakes/fake-llm.ts';
 import { tokenizerFolder } from '../support/tokenizer-folders.ts';
 
@@ -171,6 +172,22 @@ test('each bad line is named; a sequence that is there twice and one of another 
   foreign.checksum = checksumOf(foreign);
   const found = await verify([foreign], { rescore: true });
   assert.match(found.problems[0]?.problem ?? '', /whose tokenizer is not that of/);
+});
+
+test('a server that says nothing is waited for as long as it may keep requests waiting', {
+  timeout: 30_000,
+}, async (t) => {
+  const silent = await fakeServer(() => {});
+  t.after(() => silent.close());
+  const servers = [{ ...server, url: silent.url }];
+  const llm = { servers, firstByteSeconds: 0.05 };
+  const config = loadConfig({ env: {}, root: folder, flags: { llm } });
+  const file = path.join(folder, 'silent.jsonl');
+  await writeFile(file, '');
+  const output = { json: true, note: () => {}, result: () => {} };
+  await assert.rejects(verifyCommand(config, file, { rescore: true, tokens: 1 }, output), {
+    ...{ type: 'LlmUnreachable', message: /HEADERS_TIMEOUT/ },
+  });
 });
 
 test('a file that is not there is refused', async () => {

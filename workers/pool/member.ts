@@ -1,5 +1,6 @@
 import { Client } from '@temporalio/client';
 import { Runtime, Worker, type WorkerOptions } from '@temporalio/worker';
+import { timeoutsOf } from '../../activities/llm/http.ts';
 import { PoolView } from '../../activities/llm/pool-view.ts';
 import { makePoolActivities } from '../../activities/pool.ts';
 import type { Config } from '../../config/load.ts';
@@ -29,7 +30,7 @@ export async function joinPool(
   const { connection, namespace, dataConverter } = shared;
   const worker = workerName(derived.host);
   const view = new PoolView(worker, {
-    timeouts: { firstByteMs: llm.firstByteSeconds * 1000, idleMs: llm.idleSeconds * 1000 },
+    timeouts: timeoutsOf(llm),
     changed,
   });
   const keeper = new PoolKeeper({
