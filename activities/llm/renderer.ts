@@ -4,7 +4,7 @@ import type { ToolSpec } from '../../contracts/tools.ts';
 import type { ChatMessage } from '../../contracts/trajectory.ts';
 import type { ChatCodec } from './codec.ts';
 import { SegmentEncoder } from './encoder.ts';
-import { ChatTemplate, type Segment, textOf, unsuitable } from './template.ts';
+import { ChatTemplate, type RenderOptions, type Segment, textOf, unsuitable } from './template.ts';
 
 /** Text with characters of one to four bytes, line ends and runs of spaces. */
 const PROBE: ChatMessage = { role: 'user', content: 'What is 2 + 3?\n\n  Say é, 漢 or 🦙 first.\n' };
@@ -16,6 +16,9 @@ const BASE: readonly ChatMessage[] = [
   { role: 'assistant', content: 'answer' },
 ];
 const ANSWER = 1;
+
+/** What some templates begin the model's thoughts with at the end of a prompt, and leave out of answers in the past. */
+const THOUGHTS = /<think>\s*$/;
 
 /** A special token. */
 interface Special {
@@ -53,7 +56,7 @@ export class ChatRenderer {
     this.#close = parts.close;
     this.stopIds = parts.stopIds;
     this.eosId = parts.stopIds[0];
-    this.opensThoughts = /<think>\s*$/.test(this.#template.render([PROBE], { open: true }));
+    this.opensThoughts = THOUGHTS.test(this.#template.render([PROBE], { open: true }));
   }
 
   /** @throws LlmUnsuitable if the model's template or tokenizer cannot be used this way, with the reason. */
@@ -90,7 +93,8 @@ export class ChatRenderer {
   /**
    * The prompt of the first turn: the conversation, open for the assistant's answer. `tools` are those that the
    * template is to describe.
-   * @throws LlmUnsuitable if it refuses the conversation, alters it, or describes no tools.
+   * @throws LlmUnsuitable if it refuses the conversation, alters it, writes it otherwise when it goes on (moves the system
+   * message or the tools to the last of the user's messages, say), or describes no tools.
    */
   async initial(
     messages: readonly ChatMessage[],
@@ -103,6 +107,7 @@ export class ChatRenderer {
     if (tools && tools.length > 0 && textOf(segments) === this.#template.render(told, { open: true })) {
       throw unsuitable('its chat template does not tell the model of tools: use the tool format "fenced"');
     }
+    this.#prove(told, options);
     return this.#encoder.encode(segments, signal);
   }
 
@@ -131,6 +136,15 @@ export class ChatRenderer {
     return last !== undefined && (last === this.#close.id || this.stopIds.includes(last));
   }
 
+  /** That the prompt is also how the conversation begins once it goes on: no delta could change it. */
+  #prove(told: readonly ChatMessage[], options: RenderOptions): void {
+    if (told.at(-1)?.role === 'assistant') return;
+    const [answer, result] = [BASE[ANSWER] as ChatMessage, this.#toolsAsUser ? PROBE : TOOL_PROBE];
+    const prompt = this.#template.render(told, options).replace(THOUGHTS, '');
+    if (this.#template.render([...told, answer, result], options).startsWith(prompt)) return;
+    throw unsuitable('its chat template writes the prompt otherwise once messages follow it');
+  }
+
   #told(messages: readonly ChatMessage[]): readonly ChatMessage[] {
     // Half a surrogate pair, which JSON may hold, is no text: some servers refuse it.
     const told = messages.map(({ role, content }) => ({ role, content: toUSVString(content) }));
@@ -156,7 +170,8 @@ function closings(template: ChatTemplate): { last: string; middle: string; tools
  * conversation up to the turn must be how the whole begins.
  */
 function afterTurn(template: ChatTemplate, messages: readonly ChatMessage[]): Segment[] {
-  const open = textOf(template.segments(BASE.slice(0, ANSWER), { open: true }));
+  // Thoughts that the prompt opens are the sampled turn's, which stays as it was sampled.
+  const open = textOf(template.segments(BASE.slice(0, ANSWER), { open: true })).replace(THOUGHTS, '');
   const closed = afterAnswer(template.segments(BASE, { open: false }));
   const whole = afterAnswer(template.segments([...BASE, ...messages], { open: true }));
   if (!whole.before.startsWith(open) || !closed.before.startsWith(open)) {

@@ -7,6 +7,7 @@ import { identityOf } from '../../activities/llm/identity.ts';
 import type { LlamaCppDialect } from '../../activities/llm/llama-cpp.ts';
 import { ChatRenderer } from '../../activities/llm/renderer.ts';
 import { RolloutError } from '../../contracts/failures.ts';
+import type { ToolSpec } from '../../contracts/tools.ts';
 import type { ChatMessage } from '../../contracts/trajectory.ts';
 import { embedded, NEVER } from './embedded.ts';
 
@@ -120,6 +121,47 @@ test('templates that cannot be used token-exactly are refused with the reason', 
     /alters the contents/,
   );
   await refuses(each(`${turn}{{ m.content }}<|im_end|>\n`), /more than once/);
+});
+
+test('a template that writes the prompt otherwise when it goes on is refused with the first one', async () => {
+  const turn = "'<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n'";
+  const open = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+  const systemIn = (where: string) =>
+    `{% set first = messages[0].role == 'system' %}{% for m in messages %}{% if m.role != 'system' %}` +
+    `{{ '<|im_start|>' + m.role + '\\n' + (messages[0].content + ' ' if first and ${where} else '') + m.content + '<|im_end|>\\n' }}` +
+    `{% endif %}{% endfor %}${open}`;
+  const prompt = async (template: string, tools?: ToolSpec[]) =>
+    (await ChatRenderer.create(withTemplate(template), NEVER)).initial([SYSTEM, QUESTION], NEVER, tools);
+  const moved = { type: 'LlmUnsuitable', message: /writes the prompt otherwise once messages follow it/ };
+  assert.match(
+    await llm.detokenize(await prompt(systemIn('loop.index0 == 1')), NEVER),
+    /user\nAnswer shortly\. What/,
+  );
+  await assert.rejects(prompt(systemIn('loop.last')), moved);
+  const tools = [{ name: 'bash', description: 'Runs.', parameters: { type: 'object' } }] as ToolSpec[];
+  const told = '{% if tools %}{{ tools | tojson }}{% endif %}';
+  await prompt(`${told}{% for m in messages %}{{ ${turn} }}{% endfor %}${open}`, tools);
+  await assert.rejects(
+    prompt(`{% for m in messages %}{{ ${turn} }}{% endfor %}${told}${open}`, tools),
+    moved,
+  );
+});
+
+test('a template that begins the model’s thoughts for it, and leaves them out of the past, is followed', async () => {
+  const template =
+    `{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content.split('</think>')[-1] + '<|im_end|>\\n' }}{% endfor %}` +
+    `{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}`;
+  const thinking = await ChatRenderer.create(withTemplate(template), NEVER);
+  assert.equal(thinking.opensThoughts, true);
+  assert.equal(renderer.opensThoughts, false);
+  const prompt = await thinking.initial([QUESTION], NEVER);
+  const sampled = await encode('Two and three.\n</think>\n\n5<|im_end|>');
+  const delta = await thinking.delta(sampled, [{ role: 'user', content: 'Sure?' }], NEVER);
+  assert.equal(
+    await llm.detokenize([...prompt, ...sampled, ...delta], NEVER),
+    `<|im_start|>user\n${QUESTION.content}<|im_end|>\n<|im_start|>assistant\n<think>\nTwo and three.\n</think>\n\n5<|im_end|>\n` +
+      '<|im_start|>user\nSure?<|im_end|>\n<|im_start|>assistant\n<think>\n',
+  );
 });
 
 test('a template that trims contents is followed', async () => {
