@@ -111,10 +111,10 @@ test('rows of every layout are read as they are; a bad one is named by its field
   });
   assert.deepEqual([contest.seconds, contest.memoryBytes], [2.5, 512 * 1024 ** 2]);
   // A program that sleeps is not let sleep for the 90 s that one which works may take.
-  const usual = problemOf({ description: 'Q', public_tests: tests });
+  const slow = problemOf({ description: 'Q', public_tests: tests, time_limit: { seconds: 9, nanos: 0 } });
   assert.deepEqual(
-    [contest, usual].map((one) => limitsOf(one, 'python', 1).spec.limits?.idleSeconds),
-    [3, 5],
+    [contest, slow].map((one) => limitsOf(one, 'python', 1).spec.limits?.idleSeconds),
+    [5, 9],
   );
   const taco = {
     question: 'Q',

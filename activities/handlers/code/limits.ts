@@ -5,7 +5,7 @@ import { type Language, type Problem, PYTHON_FACTOR } from './problem.ts';
 const CLOCK_FACTOR = 4;
 const CLOCK_GRACE_MS = 10_000;
 /** Seconds that a program may sleep, where the row's limit is shorter: it does not wait for itself alone. */
-const LEAST_IDLE_SECONDS = 3;
+const LEAST_IDLE_SECONDS = 5;
 const MB = 1024 ** 2;
 
 /** Bounds of one test, as a sandbox and a call of a program in it take them. */

@@ -86,7 +86,8 @@ export async function runTests(
   });
   const [, report = '', ...more] = end.stdout.text.split(mark);
   const results = more.length === 1 ? readReport(report) : undefined;
-  return { applied: true, timedOut: end.timedOut, results: results && withoutCanaries(results, canaries) };
+  const timedOut = end.timedOut || end.limit === 'idle';
+  return { applied: true, timedOut, results: results && withoutCanaries(results, canaries) };
 }
 
 /** @throws RolloutError GraderFailed: without its tests a task can grade nothing */

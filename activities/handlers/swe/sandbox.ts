@@ -2,7 +2,7 @@ import { lstatSync, mkdirSync, readdirSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { RolloutError } from '../../../contracts/failures.ts';
-import type { ExecResult, SandboxSpec } from '../../../contracts/sandbox.ts';
+import type { ExecResult, SandboxLimits, SandboxSpec } from '../../../contracts/sandbox.ts';
 import type { BoundSandbox } from '../../sandbox/bound.ts';
 import type { Environment } from './task.ts';
 
@@ -10,10 +10,14 @@ import type { Environment } from './task.ts';
 export const REPOSITORY = 'repo';
 const [SOURCE, PACKAGES] = ['/opt/swe/repository', '/opt/swe/packages'];
 const COPY_MS = 120_000;
+/** Tests that have slept for so long in all wait for what never comes. */
+const IDLE_SECONDS = 600;
 const MB = 1024 ** 2;
 
 /** What an instance's sandbox shows, the agent's and the grader's: the repository as it was, and its packages. */
-export function sandboxOf({ image, repository, packages }: Environment): Partial<SandboxSpec> {
+export function sandboxOf({ image, repository, packages }: Environment): Partial<SandboxSpec> & {
+  limits: SandboxLimits;
+} {
   const limits = {
     memoryBytes: 4096 * MB,
     processes: 512,
@@ -50,6 +54,16 @@ export function emptyFolder(parent = os.tmpdir()): string {
     );
   }
   return folder;
+}
+
+/** The grader's, in which tests do not wait for each other until the deadline. */
+export function graderSandboxOf(environment: Environment): Partial<SandboxSpec> {
+  const { limits, ...shown } = sandboxOf(environment);
+  return {
+    ...shown,
+    limits: { ...limits, idleSeconds: IDLE_SECONDS },
+    environment: variablesOf(environment),
+  };
 }
 
 /** What instances' Python needs in its environment. */

@@ -7,7 +7,7 @@ import { finish } from '../../tools/finish.ts';
 import { defineHandler } from '../handler.ts';
 import { loadPrompt } from '../prompt-file.ts';
 import { ended, rewardOf, runTests } from './grade.ts';
-import { must, placeRepository, REPOSITORY, sandboxOf, variablesOf } from './sandbox.ts';
+import { graderSandboxOf, must, placeRepository, REPOSITORY, sandboxOf, variablesOf } from './sandbox.ts';
 import { instanceOf, SweTask } from './task.ts';
 
 /** Bytes of a patch, and of what an outcome holds of it: it travels with the trajectory. */
@@ -76,7 +76,7 @@ export const swe = defineHandler<SweTask>({
       throw new RolloutError('GraderFailed', 'the outcome holds no patch');
     const patch = gunzipSync(Buffer.from(outcome.patch, 'base64'), { maxOutputLength: MOST_PATCH });
     // What is left when the rest has taken its time: tests that hang are the policy's, a grade that does not end is ours.
-    const fresh = await sandbox();
+    const fresh = await sandbox(graderSandboxOf(instance.environment));
     return rewardOf(instance, await runTests(fresh, instance, { patch, seconds: seconds * 0.7 }));
   },
 });
