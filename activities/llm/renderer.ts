@@ -138,7 +138,8 @@ export class ChatRenderer {
 
   /** That the prompt is also how the conversation begins once it goes on: no delta could change it. */
   #prove(told: readonly ChatMessage[], options: RenderOptions): void {
-    if (told.at(-1)?.role === 'assistant') return;
+    const last = told.at(-1)?.role;
+    if (last !== 'user' && last !== 'tool') return; // what may follow that, templates see differently
     const [answer, result] = [BASE[ANSWER] as ChatMessage, this.#toolsAsUser ? PROBE : TOOL_PROBE];
     const prompt = this.#template.render(told, options).replace(THOUGHTS, '');
     if (this.#template.render([...told, answer, result], options).startsWith(prompt)) return;

@@ -53,7 +53,9 @@ export class ChatTemplate {
         ...this.#format.variables,
         messages: messages.map(({ role, content }) => ({ role, content })),
         add_generation_prompt: open,
-        ...(tools && tools.length > 0 ? { tools: tools.map(functionOf) } : {}),
+        // None where there are none, as transformers says it: templates ask "is not none", which what is undefined is not.
+        tools: tools && tools.length > 0 ? tools.map(functionOf) : null,
+        documents: null,
         strftime_fixed: (format: string) => strftime(TEMPLATE_DATE, format),
       });
     } catch (error) {

@@ -164,6 +164,13 @@ test('a template that begins the model’s thoughts for it, and leaves them out 
   );
 });
 
+test('a template is told that there are no tools and documents as transformers tells it', async () => {
+  const none =
+    '{% if tools is not none or documents is not none %}{% for t in tools %}{{ t }}{% endfor %}{% endif %}';
+  const asking = await ChatRenderer.create(withTemplate(none + chat.format.template), NEVER);
+  assert.deepEqual(await asking.initial([QUESTION], NEVER), await renderer.initial([QUESTION], NEVER));
+});
+
 test('a template that trims contents is followed', async () => {
   const template = chat.format.template.replace("message['content']", "message['content'] | trim");
   const trimming = await ChatRenderer.create(withTemplate(template), NEVER);

@@ -93,6 +93,23 @@ test('a server that dies in a turn hands it over: the same tokens, each part wit
   }
 });
 
+test('a server that dies between the last token of a turn and its end has given the whole turn', async () => {
+  // The end is told with the last token or after it: here never.
+  const endless = (event: Record<string, unknown>) => {
+    const choices = event.choices as { finish_reason: unknown }[];
+    return { ...event, choices: choices.map((choice) => ({ ...choice, finish_reason: null })) };
+  };
+  const { servers, close } = await pool([{ alter: endless }, {}], LONG);
+  try {
+    const policy = await servers.open('r', { signal: NEVER });
+    const { ids, finish, versions } = await policy.generate(REQUEST, NEVER);
+    assert.deepEqual([ids, finish], [TURN, 'stop']);
+    assert.deepEqual(versions, [{ version: 0, start: 0, end: TURN.length }]);
+  } finally {
+    await close();
+  }
+});
+
 test('a server that dies before a token came is replaced without a word', async () => {
   const { fakes, servers, close } = await pool(
     [{ cutAfter: 0 }, { refuse: { status: 503, words: 'busy' } }, {}],
