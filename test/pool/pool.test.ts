@@ -21,6 +21,8 @@ const entry = ({ url }: { url: string }, policyVersion = 0): LlmServer => ({
   tokenizer: service.world.folder,
 });
 
+const refused = (type: string, message: RegExp) => ({ type, message });
+
 test('what a server is is found out when it is added, and what differs is said', async (t) => {
   const client = await service.client(t, 'adding');
   await service.join(t, 'adding');
@@ -39,7 +41,6 @@ test('what a server is is found out when it is added, and what differs is said',
   );
   const add = (server: object, labels = ['policy']) =>
     client.pool.add({ server: server as LlmServer, labels });
-  const refused = (type: string, message: RegExp) => ({ type, message });
 
   await assert.rejects(
     add({ ...entry(one), dialect: 'ollama' }),
@@ -142,9 +143,18 @@ test('swaps leave a history that later versions of this can replay', async (t) =
     [[], 'active'],
     'the next swap brings it back',
   );
-  const next = await service.server(t, 5);
-  await client.pool.swap({ mode: 'blueGreen', version: 5, servers: [entry(next)] });
-  await client.pool.raiseFloor(5);
+  // Two at once come one after the other, in either order; the older one may come too late.
+  const swapTo = (version: number) =>
+    client.pool.swap({ mode: 'abort', version, folder: `/weights/${version}` });
+  const [newer] = await Promise.allSettled([swapTo(6), swapTo(5)]);
+  assert.equal(newer.status, 'fulfilled');
+  assert.equal(one.version, 6);
+  assert.equal((await client.pool.state()).members[0]?.server.policyVersion, 6);
+  await assert.rejects(swapTo(6), refused('InvalidRequest', /has other weights than 6/));
+  await assert.rejects(swapTo(5), refused('InvalidRequest', /versions only grow/));
+  const next = await service.server(t, 7);
+  await client.pool.swap({ mode: 'blueGreen', version: 7, servers: [entry(next)] });
+  await client.pool.raiseFloor(7);
   await keepHistory(client, poolWorkflowId('swapping'));
 });
 
