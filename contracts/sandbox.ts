@@ -6,6 +6,28 @@ import { CancelReason, RolloutId } from './request.ts';
 export const SandboxBackendName = z.enum(['bubblewrap', 'apptainer', 'process']);
 export type SandboxBackendName = z.infer<typeof SandboxBackendName>;
 
+/** For `refine` of what is handed to the system: paths, arguments, variables. */
+export const withoutZero = { error: 'must not hold a zero byte' };
+export const isWithoutZero = (text: string): boolean => !text.includes('\0');
+
+/** Most bytes of one argument that Linux takes (MAX_ARG_STRLEN), its closing zero included. */
+const MOST_WORD_BYTES = 131_072;
+/** Of all arguments: half of what a stack of 8 MiB leaves room for, since environment and wrappers need some. */
+const MOST_ARGUMENT_BYTES = 1024 ** 2;
+
+/** A word as the system hands it to a program. */
+const ProgramWord = z
+  .string()
+  .refine(isWithoutZero, withoutZero)
+  .refine((word) => Buffer.byteLength(word) < MOST_WORD_BYTES, {
+    error: `at most ${MOST_WORD_BYTES - 1} bytes: give longer text on standard input, or in a file`,
+  });
+/** Variables that a program is given. */
+const Environment = z.record(
+  z.string().regex(/^[^=\0]+$/, 'the name of a variable has no = and no zero byte, and is not empty'),
+  ProgramWord,
+);
+
 /** What a sandbox is made by; `none` for a task that runs nothing and has only its ledger on the host. */
 export const SandboxKind = z.enum([...SandboxBackendName.options, 'none']);
 export type SandboxKind = z.infer<typeof SandboxKind>;
@@ -56,8 +78,8 @@ export type SandboxLimits = z.infer<typeof SandboxLimits>;
 
 /** A folder or file of the host shown inside, read-only. */
 export const SandboxBind = z.object({
-  source: z.string().startsWith('/'),
-  target: z.string().startsWith('/'),
+  source: z.string().startsWith('/').refine(isWithoutZero, withoutZero),
+  target: z.string().startsWith('/').refine(isWithoutZero, withoutZero),
 });
 
 /** What a handler wants of its sandbox. There is never a network. */
@@ -66,7 +88,7 @@ export const SandboxSpec = z.strictObject({
   image: z.string().startsWith('/').optional(),
   binds: z.array(SandboxBind).default([]),
   /** Environment of everything run inside; nothing of the host's is passed on. */
-  environment: z.record(z.string(), z.string()).default({}),
+  environment: Environment.default({}),
   limits: SandboxLimits.prefault({}),
   /** Commands wait for a machine of this class, if given. */
   hardwareClass: z.string().optional(),
@@ -79,7 +101,7 @@ export type SandboxSpec = z.infer<typeof SandboxSpec>;
  */
 export const CreateSandbox = z.object({
   rolloutId: RolloutId,
-  workflowRunId: z.string().min(1).max(100),
+  workflowRunId: z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$/, 'letters, digits and . _ : - only'),
   attempt: z.int().min(1),
   /** Of the rollout, so that a whole batch or group can be stopped at once. */
   batchId: z.string().optional(),
@@ -137,21 +159,6 @@ export type ReadAttemptLedger = z.infer<typeof ReadAttemptLedger>;
 export const AttachResult = z.object({ info: SandboxInfo, ledger: LedgerLines });
 export type AttachResult = z.infer<typeof AttachResult>;
 
-/** Most bytes of one argument that Linux takes (MAX_ARG_STRLEN), its closing zero included. */
-const MOST_WORD_BYTES = 131_072;
-/** Of all arguments: half of what a stack of 8 MiB leaves room for, since environment and wrappers need some. */
-const MOST_ARGUMENT_BYTES = 1024 ** 2;
-
-const withoutZero = { error: 'must not hold a zero byte' };
-const isWithoutZero = (text: string) => !text.includes('\0');
-
-/** A word as the system hands it to a program. */
-const ProgramWord = z
-  .string()
-  .refine(isWithoutZero, withoutZero)
-  .refine((word) => Buffer.byteLength(word) < MOST_WORD_BYTES, {
-    error: `at most ${MOST_WORD_BYTES - 1} bytes: give longer text on standard input, or in a file`,
-  });
 const FilePath = z.string().min(1).max(4096).refine(isWithoutZero, withoutZero);
 
 /** POST /v1/sandboxes/:id/exec: one program, apart from the shells. */
@@ -166,7 +173,7 @@ export const ExecRequest = z.object({
   /** Base64; absent: no standard input. */
   stdin: z.string().optional(),
   cwd: ProgramWord.optional(),
-  environment: z.record(ProgramWord, ProgramWord).default({}),
+  environment: Environment.default({}),
   timeoutMs: z.int().min(1).max(86_400_000),
   /** Bytes of stdout and of stderr that are kept: half from the head, half from the tail. */
   maxOutputBytes: z

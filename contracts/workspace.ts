@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { isWithoutZero, withoutZero } from './sandbox.ts';
 
 /**
  * What the sandbox host does with the workspace of a sandbox as a whole. It happens in a fresh sandbox beside the
@@ -34,12 +35,13 @@ export const DiffWorkspace = z.strictObject({
   folder: z
     .string()
     .max(4000)
+    .refine(isWithoutZero, withoutZero)
     .refine((path) => path === '' || path.split('/').every((part) => !['', '.', '..'].includes(part)), {
       error: 'a path from the workspace, without . and ..',
     })
     .default(''),
   /** Left out: patterns of git, from `folder` on; `**` stands for any folders. */
-  exclude: z.array(z.string().min(1).max(1000)).max(100).default([]),
+  exclude: z.array(z.string().min(1).max(1000).refine(isWithoutZero, withoutZero)).max(100).default([]),
   /** Of the patch. */
   maxBytes: z
     .int()
@@ -71,7 +73,7 @@ export const WorkspaceDiff = z.discriminatedUnion('status', [
 export type WorkspaceDiff = z.infer<typeof WorkspaceDiff>;
 
 /** An absolute path of the host. */
-const HostFile = z.string().startsWith('/').max(4096);
+const HostFile = z.string().startsWith('/').max(4096).refine(isWithoutZero, withoutZero);
 
 /**
  * POST /v1/sandboxes/:id/workspace/snapshot: writes the workspace, and its start if one was marked, to `file` of

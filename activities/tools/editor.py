@@ -5,6 +5,7 @@ Reads requests from standard input, each a line of base64 of a JSON object (mark
 command's arguments), and answers each with a line: the mark, then JSON.
 """
 import base64
+import contextlib
 import hashlib
 import json
 import os
@@ -78,28 +79,50 @@ class Workspace:
         return real
 
 
-def read(real):
-    # Not blocking: opening a FIFO would wait for a writer.
-    handle = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+@contextlib.contextmanager
+def folder_of(real):
+    """A descriptor of the folder that a file lies in, which is not another since its path was looked at."""
+    parent = os.path.dirname(real)
+    folder = os.open(parent, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if os.readlink('/proc/self/fd/%d' % folder) != parent:
+            raise Refusal('its folder was replaced meanwhile')
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def opened(real, flags):
+    """A descriptor of a file: of no link, and not blocking, as opening a FIFO would wait for a writer."""
+    with folder_of(real) as folder:
+        return os.open(os.path.basename(real), flags | os.O_NONBLOCK | os.O_NOFOLLOW, 0o644, dir_fd=folder)
+
+
+def remove(real):
+    with folder_of(real) as folder:
+        os.unlink(os.path.basename(real), dir_fd=folder)
+
+
+def read(real, most=MAX_FILE_BYTES):
+    handle = opened(real, os.O_RDONLY)
     with os.fdopen(handle, 'rb') as file:
         info = os.fstat(handle)
         if not stat.S_ISREG(info.st_mode):
             raise Refusal('it is not a regular file')
-        if info.st_size > MAX_FILE_BYTES:
-            raise Refusal('it has %d bytes, and this tool takes %d at most' % (info.st_size, MAX_FILE_BYTES))
+        if info.st_size > most:
+            raise Refusal('it has %d bytes, and this tool takes %d at most' % (info.st_size, most))
         return file.read()
 
 
 def write(real, data, before):
     """In place, so that mode, owner and hard links stay. What cannot be written whole is taken back."""
-    flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-    handle = os.open(real, flags | (os.O_CREAT | os.O_EXCL if before is None else 0), 0o644)
+    handle = opened(real, os.O_WRONLY | (os.O_CREAT | os.O_EXCL if before is None else 0))
     with os.fdopen(handle, 'wb', buffering=0) as file:
         try:
             put(file, data)
         except OSError:
             if before is None:
-                os.unlink(real)
+                remove(real)
             else:
                 put(file, before)
             raise
@@ -122,7 +145,8 @@ class History:
         self.folder = os.path.join(home, '.rollout-editor', name)
 
     def versions(self):
-        return sorted(os.listdir(self.folder), key=int) if os.path.isdir(self.folder) else []
+        names = os.listdir(self.folder) if os.path.isdir(self.folder) else []
+        return sorted((name for name in names if name.isdigit()), key=int)
 
     def keep(self, before, after):
         versions = self.versions()
@@ -144,9 +168,12 @@ class History:
         if not versions:
             raise Refusal('there is no edit of this file to undo')
         target = os.path.join(self.folder, versions[-1])
-        with open(target, 'rb') as file:
-            existed, after = json.loads(file.readline().decode())
-            return target, file.read() if existed else None, after
+        try:
+            head, content = read(os.path.realpath(target), 2 * MAX_FILE_BYTES).split(b'\n', 1)
+            existed, after = json.loads(head.decode())
+        except (Refusal, ValueError, TypeError):
+            raise Refusal('what was kept of the last edit is damaged')
+        return target, content if existed else None, after
 
 
 def digest(data):
@@ -306,7 +333,7 @@ def undo(real, _request):
     if not os.path.lexists(real) or digest(read(real)) != after:
         raise Refusal('the file was changed by something else after the last edit: to undo would lose that')
     if before is None:
-        os.unlink(real)
+        remove(real)
     else:
         write(real, before, read(real))
     os.unlink(target)
@@ -356,6 +383,8 @@ def answer(request):
     path = request.get('path')
     try:
         return {'ok': True, 'text': '\n'.join(run(request))}
+    except RecursionError:
+        return {'ok': False, 'text': '%s: too many folders in one another. Nothing was changed.' % path}
     except Refusal as refusal:
         return {'ok': False, 'text': '%s: %s.' % (path, refusal)}
     except (OSError, MemoryError) as error:

@@ -70,11 +70,12 @@ if ! kill -0 "\${DRIVER_PID-}" 2>/dev/null; then
   set +m
   coproc DRIVER { exec "$__python" -I -c ${quote(program)}; }
 fi
-printf '%s\\n' '${encode({ ...request, mark: answerMark(callId) })}' >&"\${DRIVER[1]}" || return 1
-while IFS= read -r -t ${Math.ceil(timeoutMs / 1000)} __line <&"\${DRIVER[0]}"; do
-  if [[ $__line == ${mark}* ]]; then printf '\\n%s\\n' "$__line"; return 0; fi
-done
+printf '%s\\n' '${encode({ ...request, mark: answerMark(callId) })}' >&"\${DRIVER[1]}" &&
+  while IFS= read -r -t ${Math.ceil(timeoutMs / 1000)} __line <&"\${DRIVER[0]}"; do
+    if [[ $__line == ${mark}* ]]; then printf '\\n%s\\n' "$__line"; return 0; fi
+  done
 kill -KILL "\${DRIVER_PID-}" 2>/dev/null
+wait "\${DRIVER_PID-}" 2>/dev/null # or the next request would go to it
 return 1
 `;
   return askInShell(sandbox, shell, { callId, command, timeoutMs: timeoutMs + SHELL_MS });

@@ -72,9 +72,10 @@ class Output:
 # Runs in the kernel: what is printed is written to a short file, too, at once. What a kernel sends goes through
 # threads of its own and dies with it. The file begins with the number of characters that it leaves out.
 # What no message may hold is sent in the escapes of JSON. And what programs print, which a thread reads from a pipe, is
-# read before a cell has ended: later it would be the next cell's, or nobody's.
+# read before a cell has ended: later it would be the next cell's, or nobody's. Code that closes its output, or has none
+# any more, has it again in the next cell.
 ECHO = '''
-import codecs, fcntl, json, os, select, struct, sys, termios, threading
+import codecs, fcntl, functools, json, os, select, struct, sys, termios, threading
 from IPython import get_ipython
 from jupyter_client.jsonutil import json_default
 
@@ -110,9 +111,8 @@ class Programs:
     def __init__(self, stream):
         self.stream, self.lock = stream, threading.Lock()
         self.decode = codecs.getincrementaldecoder('utf-8')('replace').decode
-        self.pipe, into = os.pipe()
-        os.dup2(into, stream._original_stdstream_fd)
-        os.close(into)
+        self.pipe, self.into = os.pipe()
+        os.dup2(self.into, stream._original_stdstream_fd)
         # In place of the kernel's own, which is never told anything again.
         stream.watch_fd_thread = threading.Thread(target=self.watch, daemon=True)
         stream.watch_fd_thread.start()
@@ -131,11 +131,36 @@ class Programs:
                 self.stream.write(self.decode(data))
                 os.write(self.stream._original_stdstream_copy, data)
 
+    def open_again(self):
+        try:
+            os.fstat(self.stream._original_stdstream_fd)
+        except OSError:
+            os.dup2(self.into, self.stream._original_stdstream_fd)
+
+def flush():
+    for stream in (sys.__stdout__, sys.__stderr__):
+        try:
+            stream.flush()
+        except (AttributeError, OSError, ValueError):
+            pass
+
+def unless_usable(name, stream):
+    now = getattr(sys, name, None)
+    if now is None or getattr(now, 'closed', False):
+        setattr(sys, name, stream)
+
+events = get_ipython().events
+events.register('post_execute', flush)
 for name in ('stdout', 'stderr'):
     stream = getattr(sys, name)
     stream.echo = Echo(%(folder)r + '/' + name)
+    stream.close = lambda: None
+    events.register('pre_execute', functools.partial(unless_usable, name, stream))
     if getattr(stream, '_should_watch', False):
-        get_ipython().events.register('post_execute', Programs(stream).read)
+        programs = Programs(stream)
+        events.register('post_execute', programs.read)
+        events.register('pre_execute', programs.open_again)
+    events.register('post_execute', stream.flush)
 '''
 
 
@@ -194,9 +219,12 @@ class Kernel:
         code = process.poll() if process else None
         how = 'it did not answer' if code is None else (
             'killed by signal %d' % -code if code < 0 else 'exit status %d' % code)
-        with open(self.log, 'rb') as log:
-            log.seek(max(0, os.path.getsize(self.log) - 2000))
-            return how, log.read().decode('utf-8', 'replace').strip()
+        try:
+            with open(self.log, 'rb') as log:
+                log.seek(max(0, os.path.getsize(self.log) - 2000))
+                return how, log.read().decode('utf-8', 'replace').strip()
+        except OSError:
+            return how, ''  # the code removed it
 
     def execute(self, request, output):
         """Runs code to its end: `ok`, `error`, `left`, or at its timeout `interrupted`, `stuck`; or `died`."""
@@ -309,7 +337,10 @@ class Shows:
         self.output.add(('\n' if before and not before.endswith('\n') else '') + text + '\n')
 
     def save(self, value, name):
-        data = value.encode() if name == 'image/svg+xml' else base64.b64decode(value)
+        try:
+            data = value.encode() if name == 'image/svg+xml' else base64.b64decode(''.join(value.split()), validate=True)
+        except (ValueError, TypeError, AttributeError):
+            return 'could not be saved: it is no image'
         try:
             os.makedirs(os.path.join(self.request['workspace'], 'images'), exist_ok=True)
             while True:
@@ -404,14 +435,19 @@ def answer(request):
         end()
         text = '[the kernel could not be started: %s]' % how
         return {'status': 'restarted', 'exitCode': None, 'text': words + '\n' + text if words else text}
-    end_of_cell = kernel.execute(request, output)
+    try:
+        end_of_cell = kernel.execute(request, output)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        # The code can say anything in the kernel's name.
+        notes.append('[the kernel said what cannot be understood (%s): it was ended]' % error)
+        end_of_cell = 'garbled'
     if end_of_cell in ('interrupted', 'stuck'):
         notes.append('[interrupted after %g s]' % request['seconds'])
     if end_of_cell == 'died':
         notes.append('[the kernel died (%s)]' % kernel.last_words()[0])
     if end_of_cell == 'left':
         notes.append('[the code has ended the kernel]')
-    if end_of_cell in ('stuck', 'died', 'left'):
+    if end_of_cell in ('stuck', 'died', 'left', 'garbled'):
         restarted = True
         notes.append('[the next call has a new kernel, without the variables]')
         end()

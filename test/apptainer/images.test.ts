@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { execFile, spawn } from 'node:child_process';
+import { execFile, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
   appendFileSync,
@@ -9,8 +9,10 @@ import {
   existsSync,
   mkdirSync,
   readdirSync,
+  readFileSync,
   renameSync,
   rmSync,
+  symlinkSync,
   writeFileSync,
 } from 'node:fs';
 import path from 'node:path';
@@ -116,6 +118,29 @@ test('images', { skip: WITHOUT_APPTAINER }, async (t) => {
     const seen = await box.exec(['bash', '-c', 'echo "$PATH|$LD_LIBRARY_PATH"']);
     assert.equal(seen.stdout.text, '/usr/bin:/of/the/image|/own\n');
     await box.release();
+
+    // Apptainer would build it, and keep the part for every other image that has one of this digest.
+    const layout = `${archive}.layout`;
+    const repack = () =>
+      execFileSync('tar', ['-cf', archive, '-C', layout, 'oci-layout', 'index.json', 'blobs']);
+    const blobs = readdirSync(path.join(layout, 'blobs/sha256')).map((name) =>
+      path.join('blobs/sha256', name),
+    );
+    const [config] = blobs.filter((name) =>
+      readFileSync(path.join(layout, name), 'latin1').includes('rootfs'),
+    );
+    appendFileSync(path.join(layout, config as string), ' ');
+    const definition = path.join(folder, 'of-archive.def');
+    writeFileSync(definition, 'Bootstrap: oci-archive\nFrom: image.tar\n');
+    repack();
+    const changed = failure('InvalidRequest', new RegExp(`${config} has the SHA-256 [0-9a-f]{64}`));
+    for (const source of [layout, archive, definition])
+      await assert.rejects(buildImage(source, options), changed);
+    rmSync(path.join(layout, config as string));
+    symlinkSync('/etc/hostname', path.join(layout, config as string));
+    repack();
+    const link = failure('InvalidRequest', new RegExp(`${config}.* is no ordinary file`));
+    for (const source of [layout, archive]) await assert.rejects(buildImage(source, options), link);
   });
 
   await t.test('a folder is an image as it is', async () => {

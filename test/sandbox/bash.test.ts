@@ -28,6 +28,14 @@ test('a persistent bash', async (t) => {
     await expect('echo y', 'y\n');
     await expect('PS1=; alias printf=false; printf() { :; }; echo z', 'z\n');
     await expect('unset -f printf; unalias printf; echo z', 'z\n');
+    await expect('.() { echo no; }; source() { echo no; }; alias builtin=false trap=false .=false', '');
+    await expect('unalias -a; unset -f . source; echo z', 'z\n');
+    await expect('declare -i PS1; unset __rollout_call __rollout_told', '');
+    await expect('echo z', 'z\n');
+    // It ends with the line that it reads next, or before it.
+    const [ends, next] = [await box.bash('set -t'), await box.bash('echo ran')];
+    assert.deepEqual([ends.exitCode, next.restarted], [0, true]);
+    assert.deepEqual([next.exitCode, next.output.text], next.exitCode === 0 ? [0, 'ran\n'] : [null, '']);
     await expect('sleep infinity & exit 1', '', 1, true);
     await expect('exec true', '', 0, true);
     await expect('kill -9 $$', '', 137, true);

@@ -114,6 +114,11 @@ while True: os.mkdir('d'); os.chdir('d'); time.sleep(0.0005)"`,
       const clean = await box.exec(['bash', '-c', 'rm -rf * && ls -A']);
       assert.deepEqual([clean.exitCode, clean.stdout.text], [0, '']);
     }
+    // No program writes, but the shell itself.
+    const builtin = "for i in {1..400}; do printf '%1000000s' x > $i; read -t 0.01 <> <(:); done";
+    const shell = await box.bash(builtin, 40_000);
+    assert.deepEqual([shell.limit, shell.exitCode, shell.restarted], ['disk', 137, true]);
+    assert.equal((await box.bash('rm -rf * && ls -A')).output.text, '');
   });
 
   await within('holes and second names of files take no disk', disk, async (box) => {

@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import type { TestContext } from 'node:test';
@@ -16,6 +16,7 @@ import {
   type ShellResult,
 } from '../../contracts/sandbox.ts';
 import { sandboxHostAddress } from '../../workers/sandbox-host/address.ts';
+import { removeTree } from '../../workers/sandbox-host/remove-tree.ts';
 import { type RunningSandboxHost, startSandboxHost } from '../../workers/sandbox-host/server.ts';
 import { APPTAINER } from '../support/apptainer.ts';
 
@@ -28,7 +29,8 @@ export const BACKENDS: SandboxBackendName[] = [
 /** A folder that goes with the test. Short, because the host's socket lies in it. */
 export function temporaryFolder(t: Pick<TestContext, 'after'>): string {
   const folder = mkdtempSync(path.join(os.tmpdir(), 'sb-'));
-  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  t.after(() => removeTree(folder)); // however deep
+
   return folder;
 }
 

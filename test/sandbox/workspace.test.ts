@@ -104,6 +104,7 @@ for (const backend of BACKENDS) {
          git config core.hooksPath "$PWD/.git/hooks"; git config core.pager "$PWD/hook"
          git config include.path "$PWD/more"
          echo '* diff=evil filter=evil text eol=crlf ident working-tree-encoding=UTF-16' > .gitattributes
+         echo '!git warns -of[this' >> .gitattributes
          mkdir -p .git/info; cp .gitattributes .git/info/attributes
          (cd sub; git init -q; git add .; ${git} commit -qm hidden); echo changed > sub/s
          mkdir third; echo 'gitdir: ../sub/.git' > third/.git; echo t > third/t
@@ -193,6 +194,9 @@ in"; mkdir empty; touch -d 2001-01-01 keep`,
         readdirSync(store).filter((name) => name.startsWith('large')),
         [],
       );
+      await inside(box, 'mkdir deep; mkfifo deep/.gitattributes; echo x > deep/x');
+      const endless = await client.diff(sandboxId, { fence });
+      assert.ok(endless.status === 'tooLarge' && /pipe.*\.gitattributes/.test(endless.why));
       const late = await client.diff(sandboxId, { fence, timeoutMs: 1 });
       assert.deepEqual(late, { status: 'tooLarge', why: 'it took more than 0.001 s' });
       await assert.rejects(

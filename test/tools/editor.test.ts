@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import test from 'node:test';
 import fc from 'fast-check';
 import { editor } from '../../activities/tools/editor.ts';
@@ -196,6 +197,25 @@ test('the editor', async (t) => {
     assert.match(await done('view', 'inward'), /x = 1/, 'a link that stays inside is followed');
   });
 
+  await t.test('a folder that becomes a link after it was looked at leads nowhere', async () => {
+    const program = readFileSync(new URL('../../activities/tools/editor.py', import.meta.url), 'utf8');
+    const late = program.replace(
+      /\nmain\(\)\n$/,
+      () => `
+os.symlink('/tmp', 'was')
+for act in (lambda real: opened(real, os.O_WRONLY | os.O_CREAT), read, remove):
+    for real in ('/workspace/was/secret', '/workspace/was/workspace-not/x'):
+        try:
+            act(real)
+        except (Refusal, OSError) as error:
+            print(error)`,
+    );
+    const { stdout } = await bench.box.exec(['python3', '-c', late]);
+    const refusals = ["[Errno 20] Not a directory: '/workspace/was'", 'its folder was replaced meanwhile'];
+    assert.equal(stdout.text, `${refusals.join('\n')}\n`.repeat(3));
+    assert.equal(await bench.sh('cat /tmp/secret; ls /tmp/workspace-not; rm was'), 'secret\n');
+  });
+
   await t.test('what is no file of bytes hangs nothing', async () => {
     await bench.sh('mkfifo pipe; python3 -c "import socket; socket.socket(socket.AF_UNIX).bind(\'sock\')"');
     assert.match(await refused('view', 'pipe'), /not a regular file/);
@@ -204,6 +224,7 @@ test('the editor', async (t) => {
     assert.match(await refused('create', 'src', { file_text: 'x' }), /it is a folder/);
     await bench.sh('truncate -s 900M huge');
     assert.match(await refused('view', 'huge'), /has 943718400 bytes/);
+    assert.match(await refused('create', 'd/'.repeat(1500), { file_text: 'x' }), /too many folders/);
   });
 
   await t.test(
@@ -239,6 +260,16 @@ test('the editor', async (t) => {
     assert.match(await done('undo', 'history'), /^Removed/);
     assert.match(await refused('undo', 'history'), /no edit of this file to undo/);
     assert.equal(await bench.sh('ls -A | grep -c history || true'), '0\n');
+    await done('create', 'history', { file_text: 'x' });
+    await bench.sh(
+      'cd ~/.rollout-editor; for f in */*; do touch $(dirname $f)/other; rm $f; mkfifo $f; done',
+    );
+    assert.match(await refused('undo', 'history'), /kept of the last edit is damaged/);
+  });
+
+  await t.test('one that was killed is another for the next edit', async () => {
+    await bench.sh('pkill -KILL -f "Views and edits"');
+    assert.match(await done('view', 'history'), /x$/);
   });
 
   await t.test('a workspace that holds Python modules does not change the editor', async () => {

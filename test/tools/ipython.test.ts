@@ -85,8 +85,26 @@ test('the kernel', async (t) => {
     await expect('display({"application/x-odd": "x"}, raw=True)', '[application/x-odd, not shown]');
     await expect('Markdown("*x*")', '<IPython.core.display.Markdown object>');
     assert.match((await run('len?')).text, /Return the number of items in a container/);
+    for (const [type, value] of [
+      ['image/png', '"no base64!"'],
+      ['image/png', '5'],
+      ['image/svg+xml', 'None'],
+    ]) {
+      const { text: said } = await run(`display({"${type}": ${value}, "text/plain": ["x"]}, raw=True); x`);
+      assert.equal(said, `["x"]\n[${type} could not be saved: it is no image]\n41`);
+    }
     await bench.sh('rm -r images; touch images');
     assert.match((await run(image)).text, /image\/png could not be saved: /);
+  });
+
+  await t.test('output that code closes, or takes away, is there again in the next cell', async () => {
+    for (const code of ['sys.stdout.close()', 'sys.stdout = sys.stderr = None', 'os.close(1); os.close(2)']) {
+      await expect(code, '');
+      await expect('print("out"); os.system("echo program"); x', 'out\nprogram\n41');
+    }
+    await expect('import io; sys.stdout = io.StringIO(); print("kept")', '');
+    await expect('sys.stdout, x = sys.__stdout__, sys.stdout.getvalue(); x', "'kept\\n'");
+    await expect('print("to descriptor 1"); sys.stdout = None; x = 41', 'to descriptor 1');
   });
 
   await t.test('the middle of long output is left out and counted', async () => {
@@ -166,6 +184,12 @@ test('the kernel', async (t) => {
       /^2\n\[the kernel had ended \(exit status 0\): this is a new one, without its variables\]$/,
     );
     await expect('3', '3');
+    const garbled = await run('get_ipython().kernel.session.key = b"another"');
+    assert.equal(garbled.status, 'restarted');
+    assert.match(garbled.text, /^\[the kernel said what cannot be understood \(Invalid Signature/);
+    await expect('import shutil, sys, os; shutil.rmtree(os.environ["IPYTHONDIR"])', '');
+    assert.match((await run('os._exit(4)')).text, /^\[the kernel died \(exit status 4\)\]/);
+    await expect('4', '4');
   });
 
   await t.test('so is the driver that the kernel hangs on', async () => {

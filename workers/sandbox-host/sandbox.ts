@@ -17,7 +17,7 @@ import { ENDPOINT_SOCKET, Endpoint } from './endpoint/endpoint.ts';
 import type { AttemptId } from './ledger/attempts.ts';
 import type { Ledger } from './ledger/ledger.ts';
 import { limitOfWords } from './limits/signals.ts';
-import { Supervisor } from './limits/supervisor.ts';
+import { Supervisor, type WhichShells } from './limits/supervisor.ts';
 import { fileName } from './paths.ts';
 import { execute, type OneOff } from './programs/exec.ts';
 import { readFile, writeFile } from './programs/files.ts';
@@ -83,7 +83,10 @@ export class Sandbox {
     this.parts = parts;
     this.rolloutId = parts.rolloutId;
     this.attempt = parts.attempt;
-    const shells = () => new Set([...this.shells.values()].flatMap((shell) => shell.ownProcesses));
+    const shells = (which?: WhichShells) => {
+      const spared = [...this.shells.values()].filter((shell) => which !== 'idle' || !shell.busy);
+      return new Set(spared.flatMap((shell) => shell.ownProcesses));
+    };
     this.supervisor = new Supervisor({ ...parts, shells });
     const { handle, controlDir } = parts;
     const { outputBytes } = handle.spec.limits;

@@ -22,7 +22,7 @@ shift 2
 while [ "$1" != -- ]; do ulimit "$1" "$2" || exit 125; shift 2; done
 shift
 unset OLDPWD $hidden
-exec "$@"`;
+exec -- "$@"`;
 
 /** Memory that a process may take above the limit of the sandbox before it is refused more, if watching is late. */
 const UNWATCHED_BYTES = 4 * 1024 ** 3;

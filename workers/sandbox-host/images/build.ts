@@ -80,7 +80,9 @@ export async function buildImage(file: string, options: BuildOptions): Promise<B
 async function build(source: ImageSource, image: string, options: BuildOptions): Promise<boolean> {
   // Root needs no appearance of root; who is not root does, for the commands of a definition.
   const fakeroot = source.kind === 'definition' && process.geteuid?.() !== 0 ? ['--fakeroot'] : [];
-  const builder = [options.program, 'build', '--force', ...fakeroot];
+  // What was checked is what is built: not what an earlier build of somebody else's left under the same digest.
+  const uncached = source.kind === 'definition' ? [] : ['--disable-cache'];
+  const builder = [options.program, 'build', '--force', ...uncached, ...fakeroot];
   const args = ['/bin/bash', '-c', BUILD, 'build', image, `${image}.building`, buildSpec(source), ...builder];
   // In its own folder: what a definition names is relative to it.
   const cwd = path.dirname(source.file);

@@ -5,6 +5,7 @@ import { lstat, readdir, readFile, readlink, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
+import { checkBlobs } from './blobs.ts';
 
 /** What an image is built from. */
 export interface ImageSource {
@@ -20,22 +21,28 @@ const MAX_LISTING_BYTES = 64 * 1024 ** 2;
 
 /**
  * Finds out what `file` is and what is in it.
- * @throws RolloutError InvalidRequest if it is nothing that an image can be built from
+ * @throws RolloutError InvalidRequest if it is nothing that an image can be built from, or not what it says it is
  */
 export async function readSource(file: string): Promise<ImageSource> {
   const absolute = path.resolve(file);
   const kind = await kindOf(absolute);
+  await checkImage(kind, absolute);
   const hash = createHash('sha256').update(`${kind}\n`);
   await addTree(hash, absolute);
   if (kind === 'definition') {
     const text = await readFile(absolute, 'utf8');
     for (const reference of localReferences(text)) {
       const target = path.resolve(path.dirname(absolute), reference);
+      await checkImage(await kindOf(target).catch(() => null), target);
       hash.update(`reference ${reference}\n`);
       await addTree(hash, target);
     }
   }
   return { kind, file: absolute, digest: hash.digest('hex') };
+}
+
+async function checkImage(kind: ImageSource['kind'] | null, file: string): Promise<void> {
+  if (kind === 'oci-archive' || kind === 'oci-layout') await checkBlobs(kind, file);
 }
 
 /** The source as Apptainer takes it. */

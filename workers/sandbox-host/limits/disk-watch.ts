@@ -14,8 +14,8 @@ export interface DiskWatchOptions {
   readonly handle: Handle;
   /** The workspace on the host. */
   readonly workspaceDir: string;
-  /** Called when growth over the limit is to end. */
-  readonly over: () => void;
+  /** Called when growth over the limit is to end; `again`: it went on after the last call, in the same command. */
+  readonly over: (again: boolean) => void;
   readonly failed: (error: unknown) => void;
 }
 
@@ -34,8 +34,9 @@ export class DiskWatch {
   private stopBeat: (() => void) | undefined;
   private stopped = false;
   private ranSinceCount = false;
-  /** Growth has been ended, and what was written until then may not be counted yet. */
-  private settling = false;
+  /** How often growth has been ended, and whether it was while the commands ran that run now. */
+  private ends = 0;
+  private endedNow = false;
   /** Above this the workspace is over its limit: grows when ending commands left it where it was. */
   private ceiling: { bytes: number; files: number };
 
@@ -49,6 +50,7 @@ export class DiskWatch {
   /** A command runs: calls `look` whenever the machine has been given more to write than a part of the limit. */
   begin(look: () => void): void {
     this.ranSinceCount = true;
+    this.endedNow = false;
     if (this.stopBeat) return;
     let least = Number.POSITIVE_INFINITY;
     this.stopBeat = onBeat(({ unwritten }) => {
@@ -84,34 +86,49 @@ export class DiskWatch {
 
   private async add(): Promise<void> {
     const { backend, handle } = this.options;
+    const { ends } = this;
     const bytes = await bytesBeingWritten(backend.processes(handle), handle.workspace);
-    if (bytes > this.ceiling.bytes && !this.stopped && !this.settling) this.endGrowth(bytes, 0);
+    if (this.ends === ends && bytes > this.ceiling.bytes) await this.endGrowth();
   }
 
   private async count(busy: boolean): Promise<void> {
-    const { backend, handle, workspaceDir } = this.options;
     this.seen = this.free();
     this.ranSinceCount = busy;
-    const wasSettling = this.settling;
-    const size = await treeSize(backend, handle, workspaceDir);
-    if (this.stopped) return;
-    const { dev } = statSync(workspaceDir);
-    const unlinked = await unlinkedBytes(backend.processes(handle), dev, this.countedDevices());
-    const [bytes, files] = [size.bytes + unlinked.disk, size.files];
+    const { ends } = this;
+    const { bytes, files } = await this.size();
+    if (this.ends !== ends) return; // a part of it is from before growth was ended
     this.counted = bytes;
-    if (this.settling !== wasSettling) return; // a part of it is from before growth was ended
-    const { diskBytes, diskFiles } = handle.spec.limits;
+    const { diskBytes, diskFiles } = this.options.handle.spec.limits;
     if (bytes <= diskBytes && files <= diskFiles) this.ceiling = { bytes: diskBytes, files: diskFiles };
-    if (bytes > this.ceiling.bytes || files > this.ceiling.files) this.endGrowth(bytes, files);
-    else this.settling = false;
+    if (bytes > this.ceiling.bytes || files > this.ceiling.files) await this.endGrowth();
   }
 
-  /** What has been written stays: the next command may be the one that removes it. Only growth is stopped. */
-  private endGrowth(bytes: number, files: number): void {
+  /**
+   * What has been written stays: the next command may be the one that removes it. Only growth is stopped. What the
+   * last writes come to is found by another count, and what has not reached the disk by then is a small part.
+   */
+  private async endGrowth(): Promise<void> {
+    if (this.stopped) return;
+    const ends = ++this.ends;
+    this.options.over(this.endedNow);
+    this.endedNow = true;
+    const { bytes, files } = await this.size();
+    if (this.ends !== ends) return;
     const { diskBytes, diskFiles } = this.options.handle.spec.limits;
-    this.ceiling = { bytes: Math.max(bytes, diskBytes), files: Math.max(files, diskFiles) };
-    this.settling = !this.settling;
-    if (this.settling) this.options.over(); // else it was written between the last look and the end
+    this.counted = bytes;
+    this.ceiling = {
+      bytes: Math.max(bytes, diskBytes) + unseen(diskBytes),
+      files: Math.max(files, diskFiles) + diskFiles / UNSEEN_PARTS,
+    };
+  }
+
+  private async size() {
+    const { backend, handle, workspaceDir } = this.options;
+    const size = await treeSize(backend, handle, workspaceDir);
+    if (this.stopped) return { bytes: 0, files: 0 };
+    const { dev } = statSync(workspaceDir);
+    const unlinked = await unlinkedBytes(backend.processes(handle), dev, this.countedDevices());
+    return { bytes: size.bytes + unlinked.disk, files: size.files };
   }
 
   private free() {

@@ -21,13 +21,16 @@ const STOP_ROUNDS = 20;
 /** Milliseconds after a kill at which what may have stopped with the killed is told to go on. */
 const CONTINUE_MS = [0, 50, 250, 1000, 5000];
 
+/** Of the shells: also those that run a command, or only those that run none. */
+export type WhichShells = 'all' | 'idle';
+
 export interface SupervisorOptions {
   readonly backend: Backend;
   readonly handle: Handle;
   /** The workspace on the host. */
   readonly workspaceDir: string;
   /** Processes that hold the shells: they go last. */
-  readonly shells: () => ReadonlySet<number>;
+  readonly shells: (which?: WhichShells) => ReadonlySet<number>;
   readonly logger: Pick<Logger, 'warn'>;
 }
 
@@ -57,9 +60,10 @@ export class Supervisor {
     });
     this.disk = new DiskWatch({
       ...options,
-      over: () => {
+      over: (again) => {
         this.hit('disk');
-        this.killCommands();
+        // What no program writes, a shell does.
+        if (this.killCommands() === 0 || again) this.killCommands('idle');
       },
       failed: this.failed,
     });
@@ -183,12 +187,12 @@ export class Supervisor {
     this.killCommands();
   }
 
-  /** Kills all but the shells: first stopped, so that none forks away. */
-  private killCommands(): void {
+  /** Kills all but some shells: first stopped, so that none forks away. How many there were. */
+  private killCommands(spare: WhichShells = 'all'): number {
     const { backend, handle, shells } = this.options;
     const stopped = new Map<number, ProcessInfo>();
     for (let round = 0; round < STOP_ROUNDS; round++) {
-      const spared = shells();
+      const spared = shells(spare);
       const fresh = backend.processes(handle).filter(({ pid }) => !spared.has(pid) && !stopped.has(pid));
       if (fresh.length === 0) break;
       for (const info of fresh) {
@@ -202,6 +206,7 @@ export class Supervisor {
       .filter((pid) => !stopped.has(pid))
       .flatMap((pid) => processInfo(pid) ?? []);
     for (const delay of CONTINUE_MS) setTimeout(() => waiting.forEach(resume), delay).unref();
+    return stopped.size;
   }
 
   private readonly failed = (error: unknown): void => {

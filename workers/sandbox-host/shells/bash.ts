@@ -17,7 +17,7 @@ const COMMAND_FILE = 'command';
 
 /** How a command, or the shell with it, ended. */
 export interface Completion {
-  /** Null when the shell was killed and gave none. */
+  /** Null when the shell was killed and gave none, or ended before the command began. */
   readonly status: number | null;
   readonly cwd: string;
   /** True when the shell has ended too. */
@@ -203,10 +203,17 @@ export class Bash {
   }
 
   /** Signals all processes that the last command has started. */
-  signalCommand(name: NodeJS.Signals): void {
+  async signalCommand(name: NodeJS.Signals): Promise<void> {
     const since = nowTicks() - ticks(performance.now() - this.startedAt) - 1;
-    for (const info of this.sessionProcesses()) {
-      if (!this.own.has(info.pid) && info.startTicks >= since) signal(info.pid, name);
+    const signalled = new Set(this.own);
+    // Twice, for what was forked while the first list was read; and lists are of one turn of the event loop.
+    for (let round = 0; round < 2; round++) {
+      await nextTurn();
+      for (const { pid, startTicks } of this.sessionProcesses()) {
+        if (startTicks < since || signalled.has(pid)) continue;
+        signalled.add(pid);
+        signal(pid, name);
+      }
     }
   }
 
@@ -265,7 +272,8 @@ export class Bash {
     this.isEnded = true;
     closeSync(this.commandFd);
     this.reader.flush();
-    this.finish({ status, cwd: this.cwd, shellEnded: true });
+    // What bash ended with is not of a command that it never read.
+    this.finish({ status: this.running?.begun ? status : null, cwd: this.cwd, shellEnded: true });
   }
 
   private finish(completion: Completion): void {

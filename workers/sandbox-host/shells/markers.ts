@@ -6,7 +6,7 @@ export type HiddenTrap = (typeof HIDDEN_TRAPS)[number];
 export interface Marker {
   /** `begin`: the typed line has been read whole and begins; `done`: it has ended; `exit`: bash ends. */
   readonly kind: 'begin' | 'done' | 'exit';
-  /** Number of the command it is about. */
+  /** Number of the command it is about; 0 if bash has lost it. */
   readonly call: number;
   readonly status: number;
   /** Letters of the options that were set, as `$-` has them. */
@@ -82,7 +82,7 @@ export class MarkerReader {
     const again = body.lastIndexOf(this.begin);
     const text = body.toString('utf8', again < 0 ? 0 : again + this.begin.length);
     const [fields = '', rest = ''] = text.split(this.middle);
-    const match = /^(begin|done|exit):([0-9]+):([0-9]+):([a-zA-Z]*):(.*)$/s.exec(fields);
+    const match = /^(begin|done|exit):([0-9]*):([0-9]*):([a-zA-Z]*):(.*)$/s.exec(fields);
     if (!match) return false;
     const [, kind, call, status, options, cwd] = match as unknown as [
       string,

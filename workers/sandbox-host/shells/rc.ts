@@ -16,16 +16,17 @@ function format(text: string): string {
 }
 
 /**
- * Commands that report to the terminal itself. Builtins only, run where no output of theirs or of a trap is seen.
+ * Commands that report to the terminal itself. Builtins only, so called that neither functions nor aliases take their
+ * places, and run where no output of theirs or of a trap is seen.
  * `call` and `status` are words for bash. What would see the next of our commands (traces, traps on every command) is
  * told of and put off: {@link restoring} puts it on again.
  */
 function report(secret: string, call: string | number, status: string): string {
   const { begin, middle, end } = delimiters(secret);
   return (
-    `builtin printf '${format(begin)}done:%s:%s:%s:%s${format(middle)}' ${call} ${status} "$-" "\${PWD-}" >/dev/tty; ` +
-    `builtin trap -p ERR RETURN DEBUG >/dev/tty; builtin printf '${format(end)}' >/dev/tty; ` +
-    'builtin trap - ERR RETURN DEBUG; builtin set +vx'
+    `\\builtin printf '${format(begin)}done:%s:%s:%s:%s${format(middle)}' ${call} ${status} "$-" "\${PWD-}" >/dev/tty; ` +
+    `\\builtin trap -p ERR RETURN DEBUG >/dev/tty; \\builtin printf '${format(end)}' >/dev/tty; ` +
+    '\\builtin trap - ERR RETURN DEBUG; \\builtin set +vx'
   );
 }
 
@@ -48,7 +49,7 @@ unset HISTFILE MAILCHECK TMOUT
 cd -- ${quote(cwd)} 2>/dev/null || cd -- ${quote(home)} 2>/dev/null
 __rollout_call=0 __rollout_told=
 __rollout_reset() {
-  builtin unset PROMPT_COMMAND
+  builtin unset PROMPT_COMMAND PS0 PS1 PS2
   PS0= PS1= PS2= IGNOREEOF=9 PROMPT_COMMAND=${quote(prompt)}
 }
 __rollout_begin() {
@@ -71,7 +72,7 @@ trap '{ __rollout_exit "$?"; } >/dev/null 2>&1' EXIT
 export function typedLine(secret: string, call: number, status: number, file: string): string {
   const before = `{ __rollout_begin ${call} ${status} && :; } >/dev/null 2>&1`;
   const after = `{ ${report(secret, call, '"$?"')}; __rollout_told=${call}; __rollout_reset; } >/dev/null 2>&1`;
-  return `${before}; . ${quote(file)} </dev/null; ${after}\n`;
+  return `${before}; \\builtin . ${quote(file)} </dev/null; ${after}\n`;
 }
 
 /**
@@ -84,9 +85,9 @@ export function restoring({ options, traps, status }: Marker): string {
   if (!verbose && !traced && traps.size === 0) return '';
   const again = [...traps].map(
     // As bash quotes it; on one line, so that lines keep their numbers.
-    ([name, action]) => `builtin trap -- ${quoteInLine(action.replaceAll("'\\''", "'"))} ${name}; `,
+    ([name, action]) => `\\builtin trap -- ${quoteInLine(action.replaceAll("'\\''", "'"))} ${name}; `,
   );
-  const on = `{ builtin set ${verbose ? '-v' : ''} ${traced ? '-x' : ''}; } 2>/dev/null; `;
+  const on = `{ \\builtin set ${verbose ? '-v' : ''} ${traced ? '-x' : ''}; } 2>/dev/null; `;
   const end = verbose ? '\n' : '';
-  return `${verbose || traced ? on : ''}{ ${again.join('')}(builtin exit ${status}) && :; } >/dev/null 2>&1; ${end}`;
+  return `${verbose || traced ? on : ''}{ ${again.join('')}(\\builtin exit ${status}) && :; } >/dev/null 2>&1; ${end}`;
 }

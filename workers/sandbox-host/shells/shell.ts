@@ -83,6 +83,11 @@ export class Shell {
     return this.bash && !this.bash.ended ? this.bash.ownProcesses : [];
   }
 
+  /** A command runs. */
+  get busy(): boolean {
+    return this.running !== null;
+  }
+
   /** Runs a command after those before it. @throws RolloutError SandboxFailed when no bash can be had */
   run(command: ShellCommand): Promise<ShellResult> {
     const result = this.queue.then(() => this.runNow(command));
@@ -184,12 +189,12 @@ export class Shell {
         ? []
         : [
             () => this.interruptAll(bash, running),
-            () => {
-              bash.signalCommand('SIGTERM');
+            async () => {
+              await bash.signalCommand('SIGTERM');
               return within(running, STEP_MS);
             },
-            () => {
-              bash.signalCommand('SIGKILL');
+            async () => {
+              await bash.signalCommand('SIGKILL');
               return this.interruptAll(bash, running); // the rest of a script whose program was killed
             },
           ];
@@ -197,7 +202,7 @@ export class Shell {
       const completion = await step();
       if (!completion) continue;
       // What the command left in the background is part of it and has had its time.
-      bash.signalCommand('SIGKILL');
+      await bash.signalCommand('SIGKILL');
       return completion;
     }
     await bash.kill(true);

@@ -6,6 +6,7 @@
 /** Statuses by which a script says what kept it. */
 export const MISSING = 127;
 export const NOT_AS_ASKED = 66;
+export const UNREADABLE = 65;
 
 const NEEDS = (program: string): string =>
   `command -v ${program} >/dev/null || { echo ${program} >&2; exit ${MISSING}; }`;
@@ -41,9 +42,10 @@ git() {
     -c core.protectNTFS=false -c core.protectHFS=false -c core.fsync=none -c core.looseCompression=1 \\
     -c core.bigFileThreshold=16m -c core.autocrlf=false -c core.safecrlf=false "$@"
 }
-# Paths of git's kind.
+# Paths of git's kind. What git would read of its own accord, and wait at for ever, ends it.
 files() {
   local wanted=(-iname .git -prune -o ! -ipath '*/.git/*' \\( -type f -o -type l ! -iname .gitmodules \\)) path
+  [ -z "$(find . -name .gitattributes -type p -print -quit)" ] || exit ${UNREADABLE}
   find . -mindepth 1 -maxdepth 15 "\${wanted[@]}" -printf '%P\\0'
   find . -mindepth 16 "\${wanted[@]}" -printf '%P\\0' | by_length "$scratch/omitted"
 }
@@ -92,9 +94,9 @@ compare() {
     "$tree" -- "\${paths[@]}"
 }
 compare --name-only -z > "$scratch/changed"
-count "$scratch/changed" >&2
-count "$scratch/omitted" >&2
 compare --binary --full-index --src-prefix=a/ --dst-prefix=b/
+count "$scratch/changed" >&2 # after what git has to say of attributes
+count "$scratch/omitted" >&2
 `;
 
 /**

@@ -15,7 +15,7 @@ import type {
 import type { Handle } from '../backends/backend.ts';
 import { draftNote } from '../left-overs.ts';
 import { readChecked, writeWhole } from './archive-file.ts';
-import { DIFF, MISSING, NOT_AS_ASKED, RESTORE, SNAPSHOT, START } from './scripts.ts';
+import { DIFF, MISSING, NOT_AS_ASKED, RESTORE, SNAPSHOT, START, UNREADABLE } from './scripts.ts';
 import type { SideEnd, SideProgram, SideSandboxes } from './side-sandbox.ts';
 
 /** Bytes of any one file that git may write. */
@@ -166,7 +166,8 @@ export class Workspace {
 }
 
 /** Why it was too much, if it was: what an agent made is not the fault of this host. */
-function tooLarge({ timedOut, limit }: SideEnd, more: string, timeoutMs: number): string | null {
+function tooLarge({ exitCode, timedOut, limit }: SideEnd, more: string, timeoutMs: number): string | null {
+  if (exitCode === UNREADABLE) return 'a pipe is called .gitattributes, which git would read for ever';
   if (timedOut) return `it took more than ${timeoutMs / 1000} s`;
   if (limit === 'output' || limit === 'disk') return more;
   return limit === null ? null : `it takes more than the limit of ${limit}`;
