@@ -111,9 +111,37 @@ test('images', { skip: WITHOUT_APPTAINER }, async (t) => {
 
   await t.test('an OCI archive is built, with the environment that it sets', async () => {
     const archive = path.join(folder, 'image.tar');
-    writeOciArchive(root, archive, ['PATH=/usr/bin:/of/the/image', 'LD_LIBRARY_PATH=/own']);
+    // Layers that would reach out of the image: by a link of the layer before, by names, as whiteouts.
+    const [outside, layer] = [path.join(folder, 'outside'), path.join(folder, 'layer')];
+    for (const each of [outside, layer]) mkdirSync(each);
+    writeFileSync(path.join(outside, 'victim'), 'of the host');
+    symlinkSync(outside, path.join(layer, 'out'));
+    const up = '../'.repeat(20);
+    const reaching = [
+      'out/linked',
+      'out/.wh.victim',
+      `${outside}/absolute`,
+      `${up}${outside}/above`,
+      `${up}${outside}/.wh.victim`,
+    ];
+    reaching.forEach((_, index) => {
+      writeFileSync(path.join(layer, `file${index}`), 'of the image');
+    });
+    const renames = reaching.flatMap((name, index) => ['--transform', `s|^file${index}$|${name}|`]);
+    execFileSync('tar', ['-cf', `${layer}1.tar`, '-C', layer, 'out']);
+    execFileSync('tar', [
+      '-cPf',
+      `${layer}2.tar`,
+      ...renames,
+      '-C',
+      layer,
+      ...reaching.map((_, i) => `file${i}`),
+    ]);
+    const environment = ['PATH=/usr/bin:/of/the/image', 'LD_LIBRARY_PATH=/own'];
+    writeOciArchive(root, archive, environment, [`${layer}1.tar`, `${layer}2.tar`]);
     const image = await buildImage(archive, options);
     assert.equal(image.kind, 'oci-archive');
+    assert.deepEqual(readdirSync(outside), ['victim']);
     const box = await Box.create(client, { image: image.path });
     const seen = await box.exec(['bash', '-c', 'echo "$PATH|$LD_LIBRARY_PATH"']);
     assert.equal(seen.stdout.text, '/usr/bin:/of/the/image|/own\n');

@@ -3,8 +3,13 @@ import { createHash } from 'node:crypto';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 
-/** Writes a root file system as an OCI archive of one layer, as `docker save` and skopeo do. */
-export function writeOciArchive(root: string, archive: string, environment: readonly string[]): void {
+/** Writes a root file system as an OCI archive of one layer, as `docker save` and skopeo do, and `more` layers (tar). */
+export function writeOciArchive(
+  root: string,
+  archive: string,
+  environment: readonly string[],
+  more: readonly string[] = [],
+): void {
   const layout = `${archive}.layout`;
   mkdirSync(path.join(layout, 'blobs/sha256'), { recursive: true });
   const add = (content: Buffer | object, mediaType: string) => {
@@ -15,11 +20,11 @@ export function writeOciArchive(root: string, archive: string, environment: read
   };
   const oci = 'application/vnd.oci.image';
   execFileSync('tar', ['-cf', `${layout}.tar`, '--owner=0', '--group=0', '-C', root, '.']);
-  const layer = add(readFileSync(`${layout}.tar`), `${oci}.layer.v1.tar`);
-  const rootfs = { type: 'layers', diff_ids: [layer.digest] };
+  const layers = [`${layout}.tar`, ...more].map((tar) => add(readFileSync(tar), `${oci}.layer.v1.tar`));
+  const rootfs = { type: 'layers', diff_ids: layers.map(({ digest }) => digest) };
   const platform = { architecture: process.arch === 'x64' ? 'amd64' : process.arch, os: 'linux' };
   const config = add({ ...platform, rootfs, config: { Env: environment } }, `${oci}.config.v1+json`);
-  const manifest = add({ schemaVersion: 2, config, layers: [layer] }, `${oci}.manifest.v1+json`);
+  const manifest = add({ schemaVersion: 2, config, layers }, `${oci}.manifest.v1+json`);
   writeFileSync(path.join(layout, 'index.json'), JSON.stringify({ schemaVersion: 2, manifests: [manifest] }));
   writeFileSync(path.join(layout, 'oci-layout'), '{"imageLayoutVersion":"1.0.0"}');
   execFileSync('tar', ['-cf', archive, '-C', layout, 'oci-layout', 'index.json', 'blobs']);

@@ -63,7 +63,7 @@ export function addRoutes(server: FastifyInstance, host: SandboxHost): void {
   });
   server.post('/v1/sandboxes/:id/kill', async (request) => {
     const started = performance.now();
-    const processesKilled = await sandboxOf(request).kill(parse(FencedRequest, request.body).fence);
+    const processesKilled = await sandboxOf(request).heldBy(parse(FencedRequest, request.body).fence).kill();
     return { processesKilled, ms: performance.now() - started };
   });
   server.get('/v1/sandboxes/:id/watch', (request, reply) =>
@@ -76,55 +76,56 @@ export function addRoutes(server: FastifyInstance, host: SandboxHost): void {
   server.post('/v1/sandboxes/:id/exec', (request, reply) => {
     const { fence, stdin, ...program } = parse(ExecRequest, request.body);
     const input = stdin === undefined ? null : Buffer.from(stdin, 'base64');
-    return sandboxOf(request).exec(
-      fence,
-      { cwd: undefined, ...program, stdin: input },
-      whileConnected(reply),
-    );
+    const commands = sandboxOf(request).heldBy(fence);
+    return commands.exec({ cwd: undefined, ...program, stdin: input }, whileConnected(reply));
   });
   server.post('/v1/sandboxes/:id/shells/:name/run', (request) => {
     const { fence, callId, ...command } = parse(ShellRequest, request.body);
-    return sandboxOf(request).runShell(fence, parse(ShellName, request.params).name, callId, command);
+    const { name } = parse(ShellName, request.params);
+    return sandboxOf(request).heldBy(fence).runShell(name, callId, command);
   });
   server.post('/v1/sandboxes/:id/shells/:name/interrupt', async (request) => {
-    sandboxOf(request).interruptShell(
-      parse(FencedRequest, request.body).fence,
-      parse(ShellName, request.params).name,
-    );
+    const { fence } = parse(FencedRequest, request.body);
+    sandboxOf(request).heldBy(fence).interruptShell(parse(ShellName, request.params).name);
     return {};
   });
   server.post('/v1/sandboxes/:id/shells/:name/close', async (request) => {
     const { fence } = parse(FencedRequest, request.body);
-    await sandboxOf(request).closeShell(fence, parse(ShellName, request.params).name);
+    await sandboxOf(request).heldBy(fence).closeShell(parse(ShellName, request.params).name);
     return {};
   });
 
   server.post('/v1/sandboxes/:id/files', async (request) => {
     const { fence, content, ...file } = parse(WriteFile, request.body);
-    await sandboxOf(request).writeFile(fence, { ...file, content: Buffer.from(content, 'base64') });
+    await sandboxOf(request)
+      .heldBy(fence)
+      .writeFile({ ...file, content: Buffer.from(content, 'base64') });
     return {};
   });
   server.post('/v1/sandboxes/:id/files/read', async (request) => {
     const { fence, ...file } = parse(ReadFile, request.body);
-    const { content, totalBytes } = await sandboxOf(request).readFile(fence, file);
+    const { content, totalBytes } = await sandboxOf(request).heldBy(fence).readFile(file);
     return { content: content.toString('base64'), totalBytes };
   });
 
   server.post('/v1/sandboxes/:id/workspace/start', (request) => {
     const { fence, ...asked } = parse(MarkStart, request.body);
-    return sandboxOf(request).onWorkspace(fence, (workspace, signal) => workspace.markStart(asked, signal));
+    const commands = sandboxOf(request).heldBy(fence);
+    return commands.onWorkspace((workspace, signal) => workspace.markStart(asked, signal));
   });
   server.post('/v1/sandboxes/:id/workspace/diff', (request) => {
     const { fence, ...asked } = parse(DiffWorkspace, request.body);
-    return sandboxOf(request).onWorkspace(fence, (workspace, signal) => workspace.diff(asked, signal));
+    const commands = sandboxOf(request).heldBy(fence);
+    return commands.onWorkspace((workspace, signal) => workspace.diff(asked, signal));
   });
   server.post('/v1/sandboxes/:id/workspace/snapshot', (request) => {
     const { fence, ...asked } = parse(SnapshotWorkspace, request.body);
-    return sandboxOf(request).onWorkspace(fence, (workspace, signal) => workspace.snapshot(asked, signal));
+    const commands = sandboxOf(request).heldBy(fence);
+    return commands.onWorkspace((workspace, signal) => workspace.snapshot(asked, signal));
   });
   server.post('/v1/sandboxes/:id/workspace/restore', (request) => {
     const { fence, ...asked } = parse(RestoreWorkspace, request.body);
-    return sandboxOf(request).restore(fence, asked);
+    return sandboxOf(request).heldBy(fence).restore(asked);
   });
 
   server.post('/v1/sandboxes/:id/endpoint', async (request) => {
