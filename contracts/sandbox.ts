@@ -23,10 +23,11 @@ const ProgramWord = z
     error: `at most ${MOST_WORD_BYTES - 1} bytes: give longer text on standard input, or in a file`,
   });
 /** Variables that a program is given. */
-const Environment = z.record(
-  z.string().regex(/^[^=\0]+$/, 'the name of a variable has no = and no zero byte, and is not empty'),
-  ProgramWord,
-);
+const Environment = z
+  .record(z.string(), ProgramWord)
+  .refine((environment) => Object.keys(environment).every((name) => /^[^=\0]+$/.test(name)), {
+    error: 'the name of a variable has no = and no zero byte, and is not empty',
+  });
 
 /** What a sandbox is made by; `none` for a task that runs nothing and has only its ledger on the host. */
 export const SandboxKind = z.enum([...SandboxBackendName.options, 'none']);

@@ -177,6 +177,11 @@ test('bad input is refused with the field that is wrong', async (t) => {
     failure('InvalidRequest', /rolloutId/),
   );
   await assert.rejects(
+    client.create({ rolloutId: 'x', workflowRunId: '../w', attempt: 1, spec }),
+    failure('InvalidRequest', /workflowRunId/),
+  );
+  assert.equal(SandboxSpec.safeParse({ environment: { 'A=B': '' } }).success, false);
+  await assert.rejects(
     client.exec(sandboxId, { fence, argv: [], timeoutMs: 1 }),
     failure('InvalidRequest', /argv/),
   );
@@ -187,6 +192,19 @@ test('bad input is refused with the field that is wrong', async (t) => {
   await assert.rejects(
     exec(['true'], { environment: { A: '\0' } }),
     failure('InvalidRequest', /zero.*\n.*\.A/),
+  );
+  for (const name of ['', 'A=B']) {
+    const refused = failure('InvalidRequest', /the name of a variable/);
+    await assert.rejects(exec(['true'], { environment: { [name]: '' } }), refused);
+  }
+  assert.equal((await exec(['--help'])).exitCode, 127, 'a name of a program, no option of what starts it');
+  for (const asked of [{ exclude: ['\0'] }, { folder: '\0' }]) {
+    const refused = failure('InvalidRequest', new RegExp(`zero byte\n.*${Object.keys(asked)}`));
+    await assert.rejects(client.diff(sandboxId, { fence, ...asked }), refused);
+  }
+  await assert.rejects(
+    client.snapshot(sandboxId, { fence, file: '/\0' }),
+    failure('InvalidRequest', /zero byte\n.*file/),
   );
   await assert.rejects(
     client.writeFile(sandboxId, { fence, path: '/workspace/\0', content: '' }),
