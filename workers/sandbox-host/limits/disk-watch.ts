@@ -29,6 +29,8 @@ export class DiskWatch {
   private readonly counting = new Rest();
   private readonly adding = new Rest();
   private seen: { bytes: number; files: number; at: number };
+  /** Bytes that the machine has been given to write since, as far as that was seen. */
+  private given = 0;
   /** Bytes of the workspace by the last count. */
   private counted = 0;
   private stopBeat: (() => void) | undefined;
@@ -52,8 +54,10 @@ export class DiskWatch {
     this.ranSinceCount = true;
     this.endedNow = false;
     if (this.stopBeat) return;
-    let least = Number.POSITIVE_INFINITY;
+    let [least, last] = [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY];
     this.stopBeat = onBeat(({ unwritten }) => {
+      this.given += Math.max(0, unwritten - last);
+      last = unwritten;
       if (unwritten - least > unseen(this.options.handle.spec.limits.diskBytes)) {
         least = unwritten;
         look();
@@ -78,7 +82,9 @@ export class DiskWatch {
     const now = this.free();
     const { diskBytes, diskFiles } = this.options.handle.spec.limits;
     const grown = this.seen.bytes - now.bytes;
-    if (this.counted + grown > this.ceiling.bytes) this.adding.run(() => this.add(), this.options.failed);
+    // Others may have freed as much as it took.
+    if (this.counted + Math.max(grown, this.given) > this.ceiling.bytes)
+      this.adding.run(() => this.add(), this.options.failed);
     const suspicious = grown > unseen(diskBytes) || this.seen.files - now.files > diskFiles / UNSEEN_PARTS;
     if (!suspicious && !(this.ranSinceCount && now.at - this.seen.at > RECOUNT_MS)) return;
     this.counting.run(() => this.count(busy), this.options.failed);
@@ -93,6 +99,7 @@ export class DiskWatch {
 
   private async count(busy: boolean): Promise<void> {
     this.seen = this.free();
+    this.given = 0;
     this.ranSinceCount = busy;
     const { ends } = this;
     const { bytes, files } = await this.size();
