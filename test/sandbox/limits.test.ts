@@ -66,7 +66,7 @@ print('done')`;
 import os
 fd = os.memfd_create('x')
 while True: os.write(fd, b'x' * (1 << 20))`;
-      const result = await box.exec(['python3', '-c', memfd], undefined, 20_000);
+      const result = await box.exec(['python3', '-c', memfd], undefined, 60_000);
       assert.deepEqual([result.signal, result.limit, result.timedOut], ['SIGKILL', 'memory', false]);
       const full = await box.bash('head -c 100M /dev/zero > /tmp/big; echo $?; rm /tmp/big');
       assert.match(full.output.text, /No space left on device\n1\n$/);
