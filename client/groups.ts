@@ -17,6 +17,7 @@ import {
   type BatchStatus,
   batchWorkflowId,
 } from '../contracts/batch.ts';
+import { RolloutError } from '../contracts/failures.ts';
 import {
   GROUP_STATUS_QUERY,
   GROUP_WORKFLOW,
@@ -89,10 +90,13 @@ export class GroupClient {
     }
   }
 
-  /** The result of a group that has ended, else how it stands. @throws WorkflowNotFoundError */
+  /**
+   * The result of a group that has ended, else how it stands.
+   * @throws WorkflowNotFoundError; RolloutError Terminated if it will never have a result
+   */
   async group(groupId: string): Promise<GroupResult | GroupStatus> {
     const result = await this.#store.getGroup(groupId);
-    return result ?? this.#ask<GroupStatus>(groupWorkflowId(groupId), GROUP_STATUS_QUERY);
+    return result ?? this.#ask<GroupStatus>('group', groupId, GROUP_STATUS_QUERY);
   }
 
   /** The result of a batch that has ended. */
@@ -115,9 +119,9 @@ export class GroupClient {
     return batches;
   }
 
-  /** How a batch stands. @throws WorkflowNotFoundError */
+  /** How a batch stands. @throws WorkflowNotFoundError; RolloutError Terminated if it will never have a result */
   batchStatus(batchId: string): Promise<BatchStatus> {
-    return this.#ask<BatchStatus>(batchWorkflowId(batchId), BATCH_STATUS_QUERY);
+    return this.#ask<BatchStatus>('batch', batchId, BATCH_STATUS_QUERY);
   }
 
   /** What happened in a batch after the event with this number. @throws WorkflowNotFoundError */
@@ -198,8 +202,14 @@ export class GroupClient {
     }
   }
 
-  #ask<T>(workflowId: string, query: string): Promise<T> {
-    return this.#temporal.workflow.getHandle(workflowId).query<T>(query);
+  async #ask<T>(kind: 'group' | 'batch', id: string, query: string): Promise<T> {
+    const handle = this.#temporal.workflow.getHandle(workflowIdOf(kind, id));
+    const [answer, { status }] = await Promise.all([handle.query<T>(query), handle.describe()]);
+    const ended = kind === 'group' ? () => this.#store.getGroup(id) : () => this.#store.getBatch(id);
+    // Its result is kept before it is closed: one that is closed without was closed from outside, and says nothing more.
+    if (status.name === 'RUNNING' || (await ended())) return answer;
+    const closed = `${kind} ${id} was closed from outside (${status.name.toLowerCase()})`;
+    throw new RolloutError('Terminated', `${closed}: it has no result and will have none`);
   }
 }
 

@@ -1,4 +1,5 @@
 import { readFile } from 'node:fs/promises';
+import type { Socket } from 'node:net';
 import rateLimit from '@fastify/rate-limit';
 import swagger from '@fastify/swagger';
 import Fastify, { type FastifyBaseLogger, type FastifyInstance } from 'fastify';
@@ -20,6 +21,11 @@ import { rolloutRoutes } from './routes/rollouts.ts';
 import { trajectoryRoutes } from './routes/trajectory.ts';
 import { traceRequests } from './tracing.ts';
 import { compileValidator } from './validation.ts';
+
+/** Who sends a request byte by byte has no more of a connection than this, in milliseconds. */
+const ARRIVES_WITHIN_MS = 120_000;
+/** Silence of a connection after which the kernel asks its other end, in milliseconds. */
+const ALIVE_MS = 60_000;
 
 /** What an app is made with. */
 export interface AppOptions extends GatewayParts {
@@ -45,13 +51,15 @@ export async function makeApp({ tokens, log, traced = false, ...parts }: AppOpti
     loggerInstance: log,
     bodyLimit: settings.bodyBytes,
     routerOptions: { maxParamLength: 300 },
-    // A long poll says nothing until it has something to say.
-    requestTimeout: 0,
+    // For a request to arrive; an answer may take as long as it likes, and a long poll or a stream be silent meanwhile.
+    requestTimeout: ARRIVES_WITHIN_MS,
     connectionTimeout: 0,
   }).withTypeProvider<ZodTypeProvider>();
   if (traced) traceRequests(app as unknown as FastifyInstance);
   const metrics = countRequests(app as unknown as FastifyInstance);
   app.server.maxConnections = settings.connections;
+  // Readers of streams that were cut off say nothing: the kernel asks whether they are there.
+  app.server.on('connection', (socket: Socket) => socket.setKeepAlive(true, ALIVE_MS));
   app.setValidatorCompiler(compileValidator);
   app.setSerializerCompiler(serializerCompiler);
   answerProblems(app);

@@ -10,7 +10,7 @@ import type {
 import type { ZodTypeProvider } from 'fastify-type-provider-zod';
 import { stringify } from 'safe-stable-stringify';
 import { GroupStore } from '../activities/groups/group-store.ts';
-import type { HandlerRegistry } from '../activities/handlers/registry.ts';
+import { type HandlerRegistry, InvalidTaskData } from '../activities/handlers/registry.ts';
 import type { TrajectoryStore } from '../activities/trajectory/store.ts';
 import { GroupClient } from '../client/groups.ts';
 import type { RolloutClient } from '../client/rollout-client.ts';
@@ -77,15 +77,12 @@ export class Gateway {
     } catch (error) {
       if (!(error instanceof RolloutError)) throw error;
       const fields =
-        error.type === 'UnknownHandler'
-          ? [{ field: at.handler, detail: error.message }]
-          : this.handlers
-              .get(task.handler)
-              .schema.safeParse(task.data)
-              .error?.issues.map(({ path, message }) => ({
-                field: [at.data, ...path].join('/'),
-                detail: message,
-              }));
+        error instanceof InvalidTaskData
+          ? error.problems.map(({ path, message }) => ({
+              field: [at.data, ...path].join('/'),
+              detail: message,
+            }))
+          : [{ field: at.handler, detail: error.message }];
       throw new HttpProblem(422, error.message, fields, undefined, { cause: error });
     }
   }

@@ -22,7 +22,7 @@ export const compileValidator: FastifySchemaCompiler<z.ZodType> = (route) => {
 };
 
 /** JSON pointers to the fields of what was given that are not in what was taken. Pure. */
-export function fieldsLeftOut(given: unknown, taken: unknown, at = ''): string[] {
+function fieldsLeftOut(given: unknown, taken: unknown, at = ''): string[] {
   if (!isObject(given) || !isObject(taken)) return [];
   return Object.entries(given).flatMap(([name, value]) => {
     const place = `${at}/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`;

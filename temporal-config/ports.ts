@@ -11,13 +11,26 @@ export function isFree(port: number): Promise<boolean> {
 }
 
 /**
+ * Makes a port this process's as long as it lives, listened on yet or not: stacks that start in the same second would
+ * else choose the same. The mark is an abstract Unix socket, which the kernel takes away with the process.
+ */
+function claim(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const mark = net.createServer().unref();
+    // Where there are no such sockets, ports are chosen without.
+    mark.once('error', ({ code }: NodeJS.ErrnoException) => resolve(code !== 'EADDRINUSE'));
+    mark.listen(`\0durable-rollouts-port-${port}`, () => resolve(true));
+  });
+}
+
+/**
  * The port to use: the configured one. One that a person set must be free; a default gives way to the next
- * free one above it, so that two checkouts run side by side.
+ * above it that is free and that no other process here has chosen, so that two checkouts run side by side.
  * @throws RolloutError InvalidRequest that names the setting to change.
  */
 export async function choosePort(setting: string, port: number, setByPerson: boolean): Promise<number> {
   for (let candidate = port; candidate < port + 200; candidate++) {
-    if (await isFree(candidate)) return candidate;
+    if ((await isFree(candidate)) && (setByPerson || (await claim(candidate)))) return candidate;
     if (setByPerson) {
       throw new RolloutError(
         'InvalidRequest',

@@ -7,6 +7,7 @@ import {
   defineQuery,
   log,
   ParentClosePolicy,
+  patched,
   proxyActivities,
   setCurrentDetails,
   setHandler,
@@ -138,8 +139,12 @@ class Batch {
   /** Takes over what the batch before left, and looks at the policy. */
   private async begin(): Promise<void> {
     const { rules } = this.input;
-    const around = await records.surroundings();
+    let around = await records.surroundings();
     const carried = rules.carryFrom === undefined ? [] : await this.surplusOf(rules.carryFrom);
+    // While it waited the policy went on.
+    if (rules.carryFrom !== undefined && patched('what is around after the wait')) {
+      around = await records.surroundings();
+    }
     // It may have been raised meanwhile.
     const floor = Math.max(around.floor, this.state.oldestVersion);
     this.state = state.begun(this.input, { ...around, floor, carried, at: now() });
@@ -155,6 +160,9 @@ class Batch {
       const { ended, groups } = await records.takeSurplus({ from, to: this.input.batchId });
       if (ended || this.cancelled) return groups;
       setCurrentDetails(`waits for the end of batch ${from}`);
+      if (workflowInfo().continueAsNewSuggested && patched('a new history while it waits')) {
+        await this.goOnAnew(this.input);
+      }
       await condition(() => this.cancelled !== undefined, ASK_AGAIN);
     }
   }
@@ -169,7 +177,7 @@ class Batch {
       const before = this.changes;
       const exhausted = !(await this.refill());
       if (exhausted && state.countsOf(this.state, []).open === 0) return 'exhausted';
-      if (workflowInfo().continueAsNewSuggested) await this.goOnAnew();
+      if (workflowInfo().continueAsNewSuggested) await this.goOnAnew({ ...this.input, state: this.state });
       if (this.cancelled) continue;
       const something = () => this.changes > before || this.cancelled !== undefined;
       const waits = Math.max(1, Math.min(until - Date.now(), LOOK_UP_MS));
@@ -227,11 +235,11 @@ class Batch {
     for (const end of await records.lookUpGroups({ groupIds })) this.heard(end);
   }
 
-  private async goOnAnew(): Promise<void> {
+  private async goOnAnew(input: BatchInput): Promise<void> {
     await condition(allHandlersFinished);
     // Who cancels this history would not be heard in the next.
     if (this.cancelled) return;
-    await continueAsNew<typeof rolloutBatch>({ ...this.input, state: this.state });
+    await continueAsNew<typeof rolloutBatch>(input);
   }
 
   /** Progress in Markdown, for the Temporal UI. */

@@ -7,7 +7,7 @@ const SLOW_MS = 1500;
 const MOST_SLOW = 8;
 
 /** A pool of workers that run one program. */
-export interface PythonPoolOptions extends WorkerProgram {
+interface PythonPoolOptions extends WorkerProgram {
   /** Workers that are busy with quick requests at once. */
   readonly size?: number;
 }

@@ -57,10 +57,12 @@ export function makeGroupActivities({
     },
 
     takeSurplus: async ({ from, to }) => {
+      // In this order: a batch that is closed has its result in the store, if it will ever have one.
+      const open = await isOpen(batchWorkflowId(from));
       const before = await groups.getBatch(from);
-      const taken: string[] = [];
-      for (const groupId of before?.surplus ?? []) if (await groups.take(groupId, to)) taken.push(groupId);
-      return { groups: taken, ended: before !== undefined || !(await isOpen(batchWorkflowId(from))) };
+      if (!before) return { groups: [], ended: !open };
+      const mine = before.surplus.length > 0 && (await groups.takeSurplus(from, to));
+      return { groups: mine ? [...before.surplus] : [], ended: true };
     },
 
     lookUpGroups: async ({ groupIds }) => {

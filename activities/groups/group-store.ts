@@ -13,8 +13,8 @@ const SETS_REMEMBERED = 4;
 
 /**
  * What groups and batches keep in the store's folder: `tasks/<sha256>.jsonl`, sets of tasks that never change;
- * `groups/<2 hex digits>/<id>.json` and `batches/<2 hex digits>/<id>.json`, results, once each; and beside a group's,
- * `<id>.taken`, which batch took it over.
+ * `groups/<2 hex digits>/<id>.json` and `batches/<2 hex digits>/<id>.json`, results, once each; and beside a batch's,
+ * `<id>.json.taken`, which batch took over what it left.
  */
 export class GroupStore {
   readonly #folder: string;
@@ -57,10 +57,10 @@ export class GroupStore {
     return this.#get(this.#file('batches', batchId));
   }
 
-  /** Whether this batch has a group from now on: the first that asks has it for good. */
-  async take(groupId: string, batchId: string): Promise<boolean> {
-    const taken = await this.#putOnce(`${this.#file('groups', groupId)}.taken`, { batchId });
-    return taken.batchId === batchId;
+  /** Whether what batch `from` left is batch `to`'s from now on: the first that asks has all of it for good. */
+  async takeSurplus(from: string, to: string): Promise<boolean> {
+    const taken = await this.#putOnce(`${this.#file('batches', from)}.taken`, { batchId: to });
+    return taken.batchId === to;
   }
 
   #tasks(set: string): Promise<readonly Task[]> {

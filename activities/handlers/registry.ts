@@ -29,6 +29,19 @@ const NO_PYTHON: PythonPrograms = {
   },
 };
 
+/** A task whose data is not what its handler's schema says: where, and what is wrong there. */
+export class InvalidTaskData extends RolloutError {
+  readonly problems: readonly { readonly path: readonly PropertyKey[]; readonly message: string }[];
+
+  constructor(task: Task, problems: InvalidTaskData['problems']) {
+    const said = problems.map(
+      ({ path, message }) => `${path.length > 0 ? path.join('.') : 'task'}: ${message}`,
+    );
+    super('InvalidTask', `task ${task.id}: ${said.join('; ')}`);
+    this.problems = problems;
+  }
+}
+
 /** Handlers by name, and the Python programs that they check and grade with. */
 export class HandlerRegistry {
   readonly python: PythonPrograms;
@@ -64,17 +77,12 @@ export class HandlerRegistry {
 
   /**
    * The handler of a task and the task's data as its schema reads it.
-   * @throws RolloutError UnknownHandler, InvalidTask naming each wrong field.
+   * @throws RolloutError UnknownHandler; InvalidTaskData naming each wrong field.
    */
   open(task: Task): { handler: AgentHandler; data: unknown } {
     const handler = this.get(task.handler);
     const parsed = handler.schema.safeParse(task.data);
-    if (!parsed.success) {
-      const problems = parsed.error.issues.map(
-        (issue) => `${issue.path.length > 0 ? issue.path.join('.') : 'task'}: ${issue.message}`,
-      );
-      throw new RolloutError('InvalidTask', `task ${task.id}: ${problems.join('; ')}`);
-    }
+    if (!parsed.success) throw new InvalidTaskData(task, parsed.error.issues);
     return { handler, data: parsed.data };
   }
 

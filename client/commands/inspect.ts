@@ -1,40 +1,68 @@
 import { openArchive } from '../../activities/trajectory/archive.ts';
+import type { RecordedSequence } from '../../activities/trajectory/assemble.ts';
 import { readTrajectory, TrajectoryStore } from '../../activities/trajectory/store.ts';
 import type { Config } from '../../config/load.ts';
 import { valueAt, valueNames } from '../../config/names.ts';
 import { messageOf, RolloutError } from '../../contracts/failures.ts';
 import type { RolloutFilter } from '../../contracts/filter.ts';
 import type { RolloutResult } from '../../contracts/result.ts';
+import type { RolloutStatus } from '../../contracts/signals.ts';
 import type { Trajectory } from '../../contracts/trajectory.ts';
+import { Following } from '../following.ts';
 import type { RolloutListing } from '../listing.ts';
 import { type Output, tableOf } from '../output.ts';
 import { RolloutClient } from '../rollout-client.ts';
 
-/** `rollouts show`: the terminal record and the conversation, or where an open rollout is. */
+/** `rollouts show`: the terminal record or where an open rollout is, and the conversation, of an open one so far. */
 export async function showCommand(config: Config, rolloutId: string, output: Output): Promise<number> {
   const store = new TrajectoryStore(config.derived.storeFolder, openArchive(config.archive));
   const record = await store.getTerminal(rolloutId);
-  if (!record) return showOpen(config, rolloutId, output);
+  if (!record) return showOpen(config, store, rolloutId, output);
   const trajectory = record.trajectory ? await readTrajectory(record.trajectory, store.archive) : [];
   output.result({ record, trajectory }, () => textOf(record, trajectory));
   return 0;
 }
 
-async function showOpen(config: Config, rolloutId: string, output: Output): Promise<number> {
+async function showOpen(
+  config: Config,
+  store: TrajectoryStore,
+  rolloutId: string,
+  output: Output,
+): Promise<number> {
   const client = await RolloutClient.connect(config);
   try {
-    if ((await client.isOpen(rolloutId)) === false) {
+    const open = await followed(client, store, rolloutId, output);
+    if (open) {
+      const { status, sequences } = open;
+      output.result({ status, sequences }, () =>
+        [JSON.stringify(status, null, 2), ...talkOf(sequences)].join('\n\n'),
+      );
+    } else {
       const record = await client.result(rolloutId);
       output.result({ record, trajectory: [] }, () => textOf(record, []));
-      return 0;
     }
-    const status = await client.status(rolloutId);
-    output.result({ status }, () => JSON.stringify(status, null, 2));
     return 0;
   } catch (error) {
     throw new RolloutError('InvalidRequest', `rollout ${rolloutId}: ${messageOf(error)}`, { cause: error });
   } finally {
     await client.close();
+  }
+}
+
+/** Where it is and what it has said; that alone which Temporal knows while its host is away. Undefined once it has ended. */
+async function followed(
+  client: RolloutClient,
+  store: TrajectoryStore,
+  rolloutId: string,
+  output: Output,
+): Promise<{ status: RolloutStatus; sequences: RecordedSequence[] } | undefined> {
+  try {
+    const open = await new Following(client, store).read(rolloutId);
+    return open && { status: open.status, sequences: open.sequences() };
+  } catch (error) {
+    if (!(error instanceof RolloutError) || error.type !== 'HostUnreachable') throw error;
+    output.note(error.message);
+    return { status: await client.status(rolloutId), sequences: [] };
   }
 }
 
@@ -53,10 +81,13 @@ function textOf(record: RolloutResult, trajectory: readonly Trajectory[]): strin
       trajectory: record.trajectory?.uri ?? '-',
     }),
   );
-  const talk = trajectory.flatMap(({ messages }) =>
+  return [head, ...talkOf(trajectory)].join('\n\n');
+}
+
+function talkOf(sequences: readonly Pick<Trajectory, 'messages'>[]): string[] {
+  return sequences.flatMap(({ messages }) =>
     messages.map(({ role, content }) => `── ${role} ──\n${content}`),
   );
-  return [head, ...talk].join('\n\n');
 }
 
 /** `rollouts list`. */

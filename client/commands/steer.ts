@@ -17,7 +17,7 @@ export interface Chosen {
 }
 
 /** Those of `rollouts pause` and `rollouts resume`: all open ones that match every given part. */
-export interface Matching extends Chosen {
+interface Matching extends Chosen {
   readonly task?: string;
   readonly kind?: string;
   readonly host?: string;

@@ -59,6 +59,10 @@ export const batchRoutes: Routes = (app, gateway) => {
     async ({ body, headers, caller }, reply) => {
       const { batchId: given, sources, rules, group, rollout, tenant: asked } = body;
       const batchId = given ?? headers['idempotency-key'] ?? randomUUID();
+      if (rules.carryFrom === batchId) {
+        const detail = 'a batch cannot wait for its own end';
+        throw new HttpProblem(422, `/rules/carryFrom: ${detail}`, [{ field: '/rules/carryFrom', detail }]);
+      }
       const tenant = gateway.tenants.of(caller, asked);
       const drawn = await Promise.all(
         sources.map((source, at) => sourceOf(gateway, source, `/sources/${at}`)),
@@ -161,6 +165,8 @@ export const batchRoutes: Routes = (app, gateway) => {
       });
       // Nothing comes any more, and readers of streams come back until they are told so.
       if (ended && events.length === 0) return reply.code(204).send(undefined as never);
+      const mustEnd = () => gateway.groups.batchStatus(batchId);
+      if (!ended) await mustEnd();
       async function* lines() {
         for (;;) {
           for (const { number, kind, ...rest } of events) {
@@ -173,8 +179,10 @@ export const batchRoutes: Routes = (app, gateway) => {
           };
           events = (await gateway.groups.within(15_000, some, signal)) ?? [];
           if (signal.aborted) return;
+          if (events.length > 0) continue;
+          await mustEnd();
           // So that proxies see that it lives.
-          if (events.length === 0) yield ': nothing new\n\n';
+          yield ': nothing new\n\n';
         }
       }
       reply.header('Cache-Control', 'no-store');

@@ -1,10 +1,8 @@
 import { z } from 'zod';
-import { recordedSequence } from '../../activities/trajectory/assemble.ts';
-import { sequencesOf } from '../../activities/trajectory/sequences.ts';
+import { Following } from '../../client/following.ts';
 import { RolloutId } from '../../contracts/request.ts';
-import { Following } from '../follow.ts';
 import type { Routes } from '../gateway.ts';
-import { Problem } from '../problems.ts';
+import { HttpProblem, Problem } from '../problems.ts';
 
 /** The conversation of a rollout that goes on: what a trajectory has, up to now. */
 export const conversationRoutes: Routes = (app, { client, store }) => {
@@ -22,18 +20,20 @@ export const conversationRoutes: Routes = (app, { client, store }) => {
       },
     },
     async (request, reply) => {
-      const { key, records } = await following.read(request.params.rolloutId);
-      const { attempt, workflowRunId } = key;
-      const tag = `"${workflowRunId}-${attempt}-${records.length}"`;
+      const { rolloutId } = request.params;
+      const soFar = await following.read(rolloutId);
+      if (!soFar) throw new HttpProblem(409, `rollout ${rolloutId} has ended: its trajectory has all of it`);
+      const { attempt, workflowRunId, records } = soFar;
+      const tag = `"${workflowRunId}-${attempt}-${records}"`;
       reply.header('ETag', tag).header('Cache-Control', 'private, no-cache');
       if (request.headers['if-none-match'] === tag) return reply.code(304 as never).send(undefined as never);
-      const sequences = sequencesOf(records).map((own, index) => ({
-        rollout_id: key.rolloutId,
+      const sequences = soFar.sequences().map((sequence, index) => ({
+        rollout_id: rolloutId,
         attempt,
         sequence_index: index,
-        ...recordedSequence(own),
+        ...sequence,
       }));
-      const body = JSON.stringify({ attempt, records: records.length, sequences });
+      const body = JSON.stringify({ attempt, records, sequences });
       return reply.type('application/json').send(body as never);
     },
   );

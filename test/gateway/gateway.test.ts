@@ -460,6 +460,10 @@ test('a batch streams its groups and its events, and events go on where a reader
   const bad = { ...body, batchId: 'batch-2', sources: [{ tasks: [{ ...sum('x', []), data: {} }] }] };
   assert.equal((await call('POST', '/v1/batches', { body: bad })).status, 422);
   assert.equal((await call('GET', '/v1/batches/batch-2/events')).status, 404);
+  const own = { ...body, batchId: 'own', rules: { groups: 1, carryFrom: 'own' } };
+  assert.deepEqual((await call('POST', '/v1/batches', { body: own })).json().errors, [
+    { field: '/rules/carryFrom', detail: 'a batch cannot wait for its own end' },
+  ]);
 });
 
 test('its metrics are by route and status, for those who may read', async () => {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
+import type { Server } from 'node:http';
 import https from 'node:https';
 import net from 'node:net';
 import { test } from 'node:test';
@@ -120,8 +121,10 @@ test('with a certificate it speaks HTTPS, and nothing else', async () => {
   await assert.rejects(half, /gateway.certificate and gateway.key belong together/);
 });
 
-test('connections, requests a second and bodies have limits', async () => {
-  const { url: narrow } = await gateway({ settings: { connections: 2 } });
+test('connections, requests a second, bodies and their arrival have limits', async () => {
+  const { url: narrow, app } = await gateway({ settings: { connections: 2 } });
+  const { requestTimeout, headersTimeout } = app.server as Server;
+  assert.deepEqual([requestTimeout, headersTimeout], [120_000, 60_000]);
   const port = Number(new URL(narrow).port);
   const open = await Promise.all(
     [0, 1].map(async () => {

@@ -74,13 +74,16 @@ test('a rollout counts once, when its record is made: outcome, reward, times, re
     ...{ ...graded, rolloutId: 'r:2', outcome: 'cancelled', reward: null },
     cancel: { ...receipt, sandboxReleased: true, ms: 250 },
   });
-  await store.putTerminal({ ...graded, rolloutId: 'r:3', handler: 'made up', truncation: 'turns' });
+  const reward = { total: 0, parts: { pass: 0, tests: 3, AC: 2, WA: 0, TLE: 1 } };
+  await store.putTerminal({ ...graded, rolloutId: 'r:3', handler: 'made up', truncation: 'turns', reward });
   assert.equal((await store.getTerminal('r:3'))?.handler, 'made up', 'the rest of the store is there');
   const { sum } = await read(metrics);
   assert.equal(sum('rollouts_ended_total'), 4);
   assert.equal(sum('rollouts_ended_total', { kind: 'math', outcome: 'completed' }), 1);
   assert.equal(sum('rollouts_ended_total', { kind: 'other', outcome: 'completed' }), 1);
   assert.equal(sum('rollouts_reward_sum', { kind: 'math' }), 0.5);
+  assert.equal(sum('rollouts_test_verdicts_total', { kind: 'other', verdict: 'AC' }), 2);
+  assert.equal(sum('rollouts_test_verdicts_total'), 3);
   assert.equal(sum('rollouts_truncated_total', { limit: 'turns' }), 1);
   assert.equal(sum('rollouts_failed_total', { stage: 'run', type: 'SandboxLost' }), 1);
   assert.equal(sum('rollouts_retries_total', { stage: 'run', type: 'LlmUnreachable' }), 1);

@@ -5,6 +5,8 @@ import { Context } from '@temporalio/activity';
 import type { Browser, Page } from 'playwright-core';
 import { readTokenizerFolder, type TokenizerFolder } from '../../activities/llm/tokenizer-folder.ts';
 import { readTrajectory } from '../../activities/trajectory/store.ts';
+import { showCommand } from '../../client/commands/inspect.ts';
+import { loadConfig } from '../../config/load.ts';
 import { served } from '../gateway/served.ts';
 import { hasBrowser, startBrowser } from '../support/browser.ts';
 import { tokenizerFolder } from '../support/tokenizer-folders.ts';
@@ -49,6 +51,21 @@ async function open(place: string, at?: string): Promise<Page> {
 async function shoot(page: Page, name: string): Promise<void> {
   const folder = process.env.SCREENSHOTS;
   if (folder) await page.screenshot({ path: path.join(folder, `${name}.png`) });
+}
+
+/** `rollouts show` at this server. */
+function shownBy(address: string) {
+  const flags = { temporal: { address }, store: { folder: store.folder } };
+  const config = loadConfig({ env: {}, flags });
+  return async (rolloutId: string) => {
+    const notes: string[] = [];
+    let text = '';
+    const result = (_: unknown, textOf: () => string) => {
+      text = textOf();
+    };
+    await showCommand(config, rolloutId, { json: false, note: (line) => notes.push(line), result });
+    return { text, notes };
+  };
 }
 
 const TASK = { handler: 'math', id: 'lines-1', data: { question: 'q', answer: '#### 2' } };
@@ -299,9 +316,14 @@ test('a failed rollout says what to do; one that runs is followed turn by turn t
   await page.getByRole('group', { name: 'Turn 1, sampled' }).getByText('<|im_end|>').waitFor();
   await shoot(page, 'running');
   // What is known stays while its host is away.
+  const show = shownBy(service.service.address);
+  assert.match((await show('open:0')).text, /"stage": "run"[\s\S]*── assistant ──\nI count them/);
   script.copySoFar = () => fail('HostUnreachable', 'no such socket');
   await page.getByRole('alert').getByText('host host-a does not answer: no such socket').waitFor();
   assert.equal(await turns.count(), 2);
+  const silent = await show('open:0');
+  assert.match(silent.text, /"stage": "run"/);
+  assert.match(silent.notes.join(), /host host-a does not answer: no such socket/);
   const told = `${(await shared()).url}/v1/rollouts/open:0/conversation`;
   script.copySoFar = async () => {};
   await until(async () => (await fetch(told)).ok, 'its host is back');

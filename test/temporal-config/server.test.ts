@@ -23,6 +23,8 @@ test('a default port gives way to the next free one; one that a person set is re
   assert.equal(await isFree(port), false);
   const chosen = await choosePort('temporal.port', port, false);
   assert.ok(chosen > port && (await isFree(chosen)));
+  const next = await choosePort('temporal.port', port, false);
+  assert.ok(next > chosen, 'what has been chosen is not chosen again before anybody listens there');
   await assert.rejects(choosePort('temporal.port', port, true), (error: Error) => {
     assert.match(error.message, new RegExp(`port ${port} is in use: .* set temporal\\.port`));
     return true;

@@ -90,6 +90,8 @@ const source = ({ set, tasks: count }: { set: string; tasks: number }, domain = 
 });
 
 test('a group has the rewards of its samples, and another sample in the place of one that was lost', async () => {
+  // For its own end, which is as long as one likes.
+  waiting = await startBatch('waits', { rules: BatchRules.parse({ groups: 1, carryFrom: 'waits' }) });
   gradeAsTasksSay();
   const { evaluate } = service.workers.script;
   service.workers.script.evaluate = async (input) => {
@@ -125,6 +127,8 @@ test('a group has the rewards of its samples, and another sample in the place of
 
 /** Begun early, so that nothing has to wait for its deadline. */
 let late: Awaited<ReturnType<typeof startGroup>>;
+/** Begun early, so that its history grows meanwhile. */
+let waiting: Awaited<ReturnType<typeof startBatch>>;
 
 test('a group that is cancelled ends its rollouts', async () => {
   gradeAsTasksSay();
@@ -199,7 +203,7 @@ test('a batch without enough tasks ends with what it has', async () => {
   assert.equal(result.counts.rewardMean, 0.25);
 });
 
-test('the command line shows a batch, cancels one, and says where there is none', async () => {
+test('the command line shows a batch, cancels one, and says where there is none, or none any more', async () => {
   service.workers.script.run = untilCancelled;
   const rules = BatchRules.parse({ groups: 1 });
   await startBatch('shown', { sources: [source(await tasks([0, 1]))], rules });
@@ -224,6 +228,15 @@ test('the command line shows a batch, cancels one, and says where there is none'
     type: 'InvalidRequest',
     message: 'there is no batch nobody',
   });
+  const lost = await startBatch('lost', { sources: [source(await tasks([0, 1]))], rules });
+  await showBatch(config, 'lost', output);
+  await lost.terminate();
+  await assert.rejects(showBatch(config, 'lost', output), {
+    type: 'Terminated',
+    message: 'batch lost was closed from outside (terminated): it has no result and will have none',
+  });
+  const group = service.client.temporal.workflow.getHandle(groupWorkflowId('lost:0.0'));
+  await group.signal('cancel', { reason: 'user' });
 });
 
 test('the command line runs a batch of groups over a file of tasks, and takes it up again', async () => {
@@ -294,17 +307,19 @@ test('what a full batch leaves over goes to the next, once, open groups too', as
   const rules = BatchRules.parse({ groups: 1, oversampling: 3, surplus: 'carry' });
   const before = await (await startBatch('b3', { sources: [source(set)], rules })).result();
   assert.deepEqual([before.groups, before.surplus], [['b3:0.0'], ['b3:0.1', 'b3:0.2']]);
-  const next = BatchRules.parse({ groups: 2, carryFrom: 'b3' });
-  const second = await startBatch('b4', { sources: [source(await tasks([0, 0]))], rules: next });
-  const taken = async () => (await second.query<BatchStatus>('batchStatus')).counts.carried;
-  await until(async () => (await taken()) === 2, 'the surplus is taken');
-  const third = await startBatch('b5', {
-    sources: [source(await tasks([0, 1]))],
-    rules: { ...next, groups: 1 },
-  });
-  assert.deepEqual((await third.result()).groups, ['b5:0.0'], 'nothing is left for a third');
+  const carrying = async (batchId: string, carryFrom: string, ...rewards: number[][]) => {
+    const next = BatchRules.parse({ groups: 1, surplus: 'carry', carryFrom });
+    return startBatch(batchId, { sources: [source(await tasks(...rewards))], rules: next });
+  };
+  const second = await (await carrying('b4', 'b3', [0, 0])).result();
+  assert.deepEqual([second.groups, second.surplus], [['b3:0.1'], ['b3:0.2']]);
+  const other = await (await carrying('b5', 'b3', [0, 1])).result();
+  assert.deepEqual(other.groups, ['b5:0.0'], 'what a batch left is left once');
+  const third = await carrying('b4b', 'b4', [0, 0]);
+  const taken = async () => (await third.query<BatchStatus>('batchStatus')).counts.carried;
+  await until(async () => (await taken()) === 1, 'what was left over again is taken, open as it is');
   held.open();
-  assert.deepEqual((await second.result()).groups, ['b3:0.1', 'b3:0.2']);
+  assert.deepEqual((await third.result()).groups, ['b3:0.2']);
 });
 
 test('a batch that is cancelled ends its groups and their rollouts', async () => {
@@ -374,6 +389,15 @@ test('a group at its deadline is judged by what it has', async () => {
       ['cancelled', 'deadline'],
     ],
   );
+});
+
+test('a batch that waits for the end of another for long goes on in a new history', async () => {
+  const { temporal } = service.client;
+  const handle = temporal.workflow.getHandle(waiting.workflowId);
+  const isAnother = async () => (await handle.describe()).runId !== waiting.firstExecutionRunId;
+  await until(isAnother, 'another history');
+  await handle.signal('cancel', { reason: 'user' });
+  assert.equal(((await handle.result()) as BatchResult).end, 'cancelled');
 });
 
 test('histories of groups and batches replay', async () => {

@@ -1,4 +1,5 @@
 import type { GroupStore } from '../../activities/groups/group-store.ts';
+import { VERDICTS } from '../../activities/handlers/code/verdict.ts';
 import type { TrajectoryStore } from '../../activities/trajectory/store.ts';
 import type { BatchResult } from '../../contracts/batch.ts';
 import { isFailureType } from '../../contracts/failures.ts';
@@ -34,6 +35,7 @@ export function countOutcomes(
 function outcomeCounter(metrics: Metrics, { kinds, version }: OutcomeFacts): (result: RolloutResult) => void {
   const ended = metrics.counter('rollouts_ended_total');
   const rewards = metrics.histogram('rollouts_reward');
+  const verdicts = metrics.counter('rollouts_test_verdicts_total');
   const truncated = metrics.counter('rollouts_truncated_total');
   const failed = metrics.counter('rollouts_failed_total');
   const retries = metrics.counter('rollouts_retries_total');
@@ -47,6 +49,10 @@ function outcomeCounter(metrics: Metrics, { kinds, version }: OutcomeFacts): (re
     const { outcome, reward, truncation, failure, cancel, timings, trajectory, policyVersions } = result;
     ended.inc({ kind, outcome });
     if (reward) rewards.observe({ kind }, reward.total);
+    for (const verdict of VERDICTS) {
+      const tests = reward?.parts[verdict];
+      if (tests) verdicts.inc({ kind, verdict }, tests);
+    }
     if (truncation) truncated.inc({ kind, limit: truncation });
     if (failure) failed.inc(named(failure));
     for (const retried of result.retried) retries.inc(named(retried));

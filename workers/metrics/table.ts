@@ -224,6 +224,12 @@ export const METRICS = {
     labels: ['kind'],
     buckets: REWARDS,
   },
+  rollouts_test_verdicts_total: {
+    kind: 'counter',
+    component: 'outcomes',
+    help: 'Tests that graded rollouts’ programs were put to, by verdict: AC, WA, TLE, MLE, RE, CE (docs/graders.md).',
+    labels: ['kind', 'verdict'],
+  },
   rollouts_truncated_total: {
     kind: 'counter',
     component: 'outcomes',

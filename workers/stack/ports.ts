@@ -41,19 +41,13 @@ export async function portsFor({
     const set = metrics[name];
     return set === 0 ? 0 : choose(`metrics.${name}`, set ?? usual, had || undefined);
   };
-  const workerMetrics = await forMetrics('workerPort', METRICS_PORTS.worker, last?.workerMetrics);
   const ports = {
     temporal: await choose('temporal.port', temporal.port, last?.temporal),
     ui: await choose('temporal.uiPort', temporal.uiPort, last?.ui),
     llm: await choose('llm.port', llm.port, last?.llm),
     codec: await choose('codecServer.port', codecServer.port, last?.codec),
-    workerMetrics,
-    // Nobody listens yet at the one before.
-    hostMetrics: await forMetrics(
-      'hostPort',
-      Math.max(METRICS_PORTS.host, workerMetrics + 1),
-      last?.hostMetrics,
-    ),
+    workerMetrics: await forMetrics('workerPort', METRICS_PORTS.worker, last?.workerMetrics),
+    hostMetrics: await forMetrics('hostPort', METRICS_PORTS.host, last?.hostMetrics),
   };
   writeFileSync(`${file}.new`, JSON.stringify(ports));
   renameSync(`${file}.new`, file);

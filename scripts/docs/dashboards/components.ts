@@ -96,6 +96,11 @@ export const components: readonly Dashboard[] = [
       { title: 'Ends, a second', unit: 'ops', targets: [rate('rollouts_ended_total', 'kind, outcome')] },
       { title: 'Mean reward', unit: 'short', targets: [mean('rollouts_reward', 'kind')] },
       {
+        title: 'Tests by verdict, a second',
+        unit: 'ops',
+        targets: [rate('rollouts_test_verdicts_total', 'kind, verdict')],
+      },
+      {
         title: 'Failed rollouts, a second',
         unit: 'ops',
         targets: [rate('rollouts_failed_total', 'stage, type')],

@@ -1,6 +1,6 @@
 /** Traps that would see what the shell's own commands do, and are therefore only set while a command runs. */
 const HIDDEN_TRAPS = ['ERR', 'RETURN', 'DEBUG'] as const;
-export type HiddenTrap = (typeof HIDDEN_TRAPS)[number];
+type HiddenTrap = (typeof HIDDEN_TRAPS)[number];
 
 /** What bash reports about itself, between the output of commands. */
 export interface Marker {

@@ -13,7 +13,7 @@ const PR_SET_SECCOMP = 22;
 const SECCOMP_MODE_FILTER = 2;
 
 /** Status of the program when the kernel refuses the filter, or there is no program to run. */
-export const REFUSED_STATUS = 126;
+const REFUSED_STATUS = 126;
 
 /**
  * A program (the bytes of an ELF file) that puts `filter` on itself, for good and for all that it starts, and becomes

@@ -2,7 +2,7 @@
 export type Processor = 'x64' | 'arm64';
 
 /** What the kernel is told of a processor's system calls. */
-export interface Abi {
+interface Abi {
   /** AUDIT_ARCH_… of <linux/audit.h>. */
   readonly arch: number;
   /** Numbers of system calls that differ between processors; a name may be missing. */

@@ -4,21 +4,33 @@ import {
   WorkflowUpdateFailedError,
 } from '@temporalio/client';
 import type { Workflow } from '@temporalio/common';
+import { type RecordedSequence, recordedSequence } from '../activities/trajectory/assemble.ts';
+import { sequencesOf } from '../activities/trajectory/sequences.ts';
 import type { AttemptKey, TrajectoryStore } from '../activities/trajectory/store.ts';
-import { isDeadline, type RolloutClient } from '../client/rollout-client.ts';
-import { messageOf } from '../contracts/failures.ts';
+import { messageOf, RolloutError } from '../contracts/failures.ts';
 import type { LedgerRecord } from '../contracts/ledger.ts';
 import { LOOK_UPDATE, LOOKOUT, type LookInput } from '../contracts/look.ts';
 import { WORKFLOW_QUEUE } from '../contracts/queues.ts';
 import type { RolloutStatus } from '../contracts/signals.ts';
-import { HttpProblem } from './problems.ts';
+import { isDeadline, type RolloutClient } from './rollout-client.ts';
 
 /** Milliseconds that a workflow worker, and then a host, may take to answer: whoever follows asks again. */
 const WITHIN_MS = 5_000;
 /** A host is asked again for the same attempt after so many milliseconds, however many follow it. */
 const AGAIN_MS = 1_000;
 
-/** What an open rollout has recorded so far, asked of the host where its agent works. */
+/** What an open rollout has recorded so far. */
+export interface SoFar {
+  readonly status: RolloutStatus;
+  readonly workflowRunId: string;
+  readonly attempt: number;
+  /** Ledger records; so many more than before are news. */
+  readonly records: number;
+  /** Its conversation, in the fields of a trajectory; made of the records when it is asked for. */
+  sequences(): RecordedSequence[];
+}
+
+/** Reads what open rollouts have recorded so far: asked of the host where the agent works. */
 export class Following {
   readonly #client: RolloutClient;
   readonly #store: TrajectoryStore;
@@ -31,28 +43,33 @@ export class Following {
   }
 
   /**
-   * The records of its present attempt, none if it has not begun to work.
-   * @throws HttpProblem 409 once it has ended, 503 if no workflow worker or not its host answers; WorkflowNotFoundError
+   * The conversation of its present attempt, without a sequence if it has not begun to work; undefined once it has ended,
+   * when its trajectory has all of it.
+   * @throws WorkflowNotFoundError; RolloutError QueueTimeout, HostUnreachable if no workflow worker or not its host answers
    */
-  async read(rolloutId: string): Promise<{ key: AttemptKey; records: LedgerRecord[] }> {
+  async read(rolloutId: string): Promise<SoFar | undefined> {
     const { runId, status: state } = await this.#client.temporal.workflow.getHandle(rolloutId).describe();
-    const status = state.name === 'RUNNING' ? await this.#statusOf(rolloutId) : null;
-    if (status === null || status.stage === 'ended') {
-      throw new HttpProblem(409, `rollout ${rolloutId} has ended: its trajectory has all of it`);
-    }
-    const { stage, host, attempt } = status;
+    if (state.name !== 'RUNNING') return undefined;
+    const status = await this.#within(
+      () => this.#client.status(rolloutId),
+      () => new RolloutError('QueueTimeout', 'no workflow worker answers'),
+    );
+    if (status.stage === 'ended') return undefined;
+    const { attempt } = status;
     const key = { rolloutId, workflowRunId: runId, attempt };
+    const records = await this.#recordsOf(key, status);
+    const sequences = () => sequencesOf(records).map(recordedSequence);
+    return { status, workflowRunId: runId, attempt, records: records.length, sequences };
+  }
+
+  async #recordsOf(key: AttemptKey, { stage, host }: RolloutStatus): Promise<LedgerRecord[]> {
     if (host !== null && (stage === 'run' || stage === 'paused')) await this.#askHost({ host, ...key });
     else if (stage !== 'init' && stage !== 'queued') {
       // Its host has handed over what it had.
       const ledger = await this.#store.getLedger(key);
-      if (ledger) return { key, records: ledger };
+      if (ledger) return ledger;
     }
-    return { key, records: await this.#store.getSoFar(key) };
-  }
-
-  async #statusOf(rolloutId: string): Promise<RolloutStatus> {
-    return this.#within(() => this.#client.status(rolloutId), 'no workflow worker answers');
+    return this.#store.getSoFar(key);
   }
 
   /** One asking for all who follow, and no other soon after it. */
@@ -68,7 +85,8 @@ export class Following {
   }
 
   async #look(input: LookInput): Promise<void> {
-    const silent = `host ${input.host} does not answer`;
+    const silent = (why = '') =>
+      new RolloutError('HostUnreachable', `host ${input.host} does not answer${why}`);
     try {
       await this.#within(
         () =>
@@ -84,15 +102,15 @@ export class Following {
       );
     } catch (error) {
       if (!(error instanceof WorkflowUpdateFailedError)) throw error;
-      throw new HttpProblem(503, `${silent}: ${messageOf(error.cause?.cause ?? error.cause)}`);
+      throw silent(`: ${messageOf(error.cause?.cause ?? error.cause)}`);
     }
   }
 
-  async #within<R>(asking: () => Promise<R>, silent: string): Promise<R> {
+  async #within<R>(asking: () => Promise<R>, silent: () => RolloutError): Promise<R> {
     try {
       return await this.#client.temporal.connection.withDeadline(Date.now() + WITHIN_MS, asking);
     } catch (error) {
-      if (isDeadline(error)) throw new HttpProblem(503, silent);
+      if (isDeadline(error)) throw silent();
       throw error;
     }
   }
