@@ -40,7 +40,8 @@ export function redactedError(error: unknown): unknown {
     const { type } = cause as { readonly type?: unknown };
     if (!TELLING.has(String(type))) continue;
     const frames = stack.split('\n').filter((line) => /^ +at /.test(line));
-    return redacted({ ...fields, failure: type, message: REDACTED, stack: frames.join('\n') });
+    // Nor its other fields, which may say the same in parts.
+    return { type: fields.type, failure: type, message: REDACTED, stack: frames.join('\n') };
   }
   return redacted({ ...fields, stack });
 }

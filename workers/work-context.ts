@@ -39,12 +39,22 @@ export function logFields(work: Work | undefined): Record<string, string | numbe
   };
 }
 
-/** Makes what an activity works on known to all that it calls, and to lines of its own log. */
-export const withWork: ActivityInterceptorsFactory = (context) => ({
-  inbound: { execute: (input, next) => working(workOf(context, input.args[0]), () => next(input)) },
-  // The SDK keeps lines for a moment and writes them from elsewhere.
-  outbound: { getLogAttributes: (input, next) => next({ ...input, ...logFields(currentWork()) }) },
-});
+/** Makes what an activity works on known to all that it calls, to lines of its own log, and to what the SDK says of its end. */
+export const withWork: ActivityInterceptorsFactory = (context) => {
+  let work = workOf(context, undefined);
+  return {
+    inbound: {
+      execute: (input, next) => {
+        work = workOf(context, input.args[0]);
+        return working(work, () => next(input));
+      },
+    },
+    // The SDK keeps lines for a moment and writes them from elsewhere; and its own attempt is that of the activity.
+    outbound: {
+      getLogAttributes: ({ attempt: _, ...attributes }, next) => next({ ...attributes, ...logFields(work) }),
+    },
+  };
+};
 
 /** Stages are given the rollout's request and its attempt. */
 function workOf({ info }: Context, input: unknown): Work {

@@ -3,6 +3,7 @@ import { test } from 'node:test';
 import { Context } from '@temporalio/activity';
 import { ActivityFailure, ApplicationFailure } from '@temporalio/common';
 import { MockActivityEnvironment } from '@temporalio/testing';
+import { InvalidTaskData } from '../../activities/handlers/registry.ts';
 import { loadConfig } from '../../config/load.ts';
 import { RolloutError } from '../../contracts/failures.ts';
 import { LlmServer } from '../../contracts/llm.ts';
@@ -64,6 +65,12 @@ test('what the SDK and an activity’s own log say comes in the same form, with 
     [40, 'batch:task:3', 2, 'run', 'host-7', '[redacted]'],
   );
   assert.equal(line.taskToken, undefined);
+  const lost = async (_input: unknown) => {
+    throw ApplicationFailure.create({ type: 'SandboxLost', message: 'the host is gone' });
+  };
+  await assert.rejects(env.run(lost, { request, attempt: 2 }));
+  const failed = lines.find(({ msg }) => msg === 'Activity failed') ?? {};
+  assert.deepEqual([failed.rollout, failed.attempt, failed.stage], ['batch:task:3', 2, 'run']);
 });
 
 test('secrets, answers and tasks’ data are in no line, however deep and whoever quotes them', () => {
@@ -111,6 +118,8 @@ test('what a grader said stays out of lines, in whatever it failed; the type sta
   });
   logger.warn({ type: 'GraderFailed', stage: 'evaluate', message: 'not forty-two' }, 'trying again');
   logger.warn({ err: new RolloutError('SandboxLost', 'the host is gone') }, 'trying again');
+  const problems = [{ path: ['answer'], message: 'forty-two is no number' }];
+  logger.warn({ err: new InvalidTaskData(request.task, problems) }, 'not begun');
   const text = JSON.stringify(lines);
   assert.ok(!text.includes('forty-two'), text);
   const errors = lines.map(({ err }) => err as { failure?: string; stack: string; message: string });
