@@ -75,7 +75,9 @@ function parsed(text: string): { fields: Fields } | { problem: string } {
   try {
     return checked(JSON.parse(text));
   } catch (error) {
-    return { problem: messageOf(error) };
+    // Without the words of the line: who names a file over HTTP may not be one who may read it.
+    const at = /at position \d+/.exec(messageOf(error))?.[0];
+    return { problem: at === undefined ? 'is not JSON' : `is not JSON, ${at}` };
   }
 }
 

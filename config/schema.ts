@@ -251,6 +251,13 @@ export const ConfigSchema = z.strictObject({
         .min(1)
         .default(2000)
         .describe('Requests that one address may make in a second; more are answered 429.'),
+      taskFolder: z
+        .string()
+        .optional()
+        .describe(
+          'Folder that the files lie in which batches may name as sources. Not set: any file, for tokens of the scope ' +
+            'admin and where no tokens are needed.',
+        ),
       tenants: z
         .record(
           TenantName,

@@ -65,7 +65,7 @@ export const batchRoutes: Routes = (app, gateway) => {
       }
       const tenant = gateway.tenants.of(caller, asked);
       const drawn = await Promise.all(
-        sources.map((source, at) => sourceOf(gateway, source, `/sources/${at}`)),
+        sources.map((source, at) => sourceOf(gateway, caller, source, `/sources/${at}`)),
       );
       const digest = digestOf({ sources: drawn, rules, group, rollout });
       const template = templateOf(gateway, rollout, tenant);

@@ -5,15 +5,17 @@ import { z } from 'zod';
 import { wholeTemplate } from '../../client/submission.ts';
 import { readTasks } from '../../client/tasks-file.ts';
 import type { TaskSource } from '../../contracts/batch.ts';
-import { RolloutError } from '../../contracts/failures.ts';
+import { messageOf, RolloutError } from '../../contracts/failures.ts';
 import type { RolloutTemplate } from '../../contracts/group.ts';
 import { GroupId } from '../../contracts/group-rules.ts';
 import { CancelReason, RolloutRequest } from '../../contracts/request.ts';
 import { Task } from '../../contracts/task.ts';
 import { type Tenant, TenantName } from '../../contracts/tenant.ts';
 import { asAsked, overConfigured } from '../as-asked.ts';
+import type { Caller } from '../auth.ts';
 import type { Gateway } from '../gateway.ts';
 import { HttpProblem } from '../problems.ts';
+import { taskFile } from '../task-file.ts';
 
 /*
  * What the routes of groups and of batches have in common.
@@ -65,9 +67,13 @@ export const Wait = z.object({ wait: z.coerce.number().min(0).max(60).default(0)
 /** Why something is cancelled. */
 export const Reason = z.object({ reason: CancelReason.default('user') }).nullish();
 
-/** A source, `at` this place of the body, with its tasks checked and kept. @throws HttpProblem 422 naming the first that is wrong */
+/**
+ * A source that a caller has named, `at` this place of the body, with its tasks checked and kept.
+ * @throws HttpProblem 422 naming the first that is wrong
+ */
 export async function sourceOf(
   gateway: Gateway,
+  caller: Caller | undefined,
   source: z.infer<typeof Source>,
   at: string,
 ): Promise<TaskSource> {
@@ -79,13 +85,18 @@ export async function sourceOf(
       tasks.push(task);
     }
   } else {
-    const bad = (line: { file: string; line: number; problem: string }) => {
-      const detail = `${line.file}, line ${line.line}: ${line.problem}`;
-      const cause = new RolloutError('InvalidTask', detail);
-      throw new HttpProblem(422, detail, [{ field: `${at}/file`, detail }], undefined, { cause });
-    };
     const { file = '', handler = '' } = source;
-    for await (const task of readTasks(file, handler, gateway.handlers, bad)) tasks.push(task);
+    const refused = (detail: string) => {
+      const cause = new RolloutError('InvalidTask', detail);
+      return new HttpProblem(422, detail, [{ field: `${at}/file`, detail }], undefined, { cause });
+    };
+    const real = await taskFile(file, gateway.config.gateway, caller).catch((error) => {
+      throw refused(`${file}: ${messageOf(error)}`);
+    });
+    const bad = ({ line, problem }: { line: number; problem: string }) => {
+      throw refused(`${file}, line ${line}: ${problem}`);
+    };
+    for await (const task of readTasks(real, handler, gateway.handlers, bad)) tasks.push(task);
   }
   const { weight, seed, skip, domain = tasks[0]?.handler ?? 'none' } = source;
   const set = await gateway.groupStore.putTasks(seed === undefined ? tasks : shuffled(tasks, seed));

@@ -460,6 +460,14 @@ test('a batch streams its groups and its events, and events go on where a reader
   const bad = { ...body, batchId: 'batch-2', sources: [{ tasks: [{ ...sum('x', []), data: {} }] }] };
   assert.equal((await call('POST', '/v1/batches', { body: bad })).status, 422);
   assert.equal((await call('GET', '/v1/batches/batch-2/events')).status, 404);
+  const named = { ...body, batchId: 'named', sources: [{ file: '/etc/hosts', handler: 'math' }] };
+  assert.deepEqual((await call('POST', '/v1/batches', { body: named })).json().errors, [
+    {
+      field: '/sources/0/file',
+      detail:
+        '/etc/hosts: files are named with the scope admin, or below gateway.taskFolder, which is not set',
+    },
+  ]);
   const own = { ...body, batchId: 'own', rules: { groups: 1, carryFrom: 'own' } };
   assert.deepEqual((await call('POST', '/v1/batches', { body: own })).json().errors, [
     { field: '/rules/carryFrom', detail: 'a batch cannot wait for its own end' },
