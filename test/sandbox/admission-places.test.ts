@@ -46,6 +46,14 @@ function admissionTo(capacity: number, slots: number, most?: () => number) {
   return { admission, host, held, answers, reserve, isFull, make };
 }
 
+test('who waits for a place when the worker is told to stop ends with the reason itself, as the SDK wants it', async () => {
+  const { admission } = admissionTo(0, 1);
+  const leave = new AbortController();
+  const waiting = admission.reserveSlot(undefined, leave.signal);
+  leave.abort('told to stop');
+  await assert.rejects(waiting, (reason) => reason === 'told to stop');
+});
+
 test('a sandbox that is made and still prepared takes one place, not two', async () => {
   const { admission, host, reserve, isFull, make } = admissionTo(4, 4);
   await reserve();
