@@ -4,8 +4,8 @@ import type { Logger } from '@temporalio/worker';
 
 /** What a {@link DiskWatermark} watches. */
 export interface DiskWatermarkOptions {
-  /** Folders that rollouts write to; one that is not there yet is where its parent is. */
-  readonly folders: readonly string[];
+  /** Folders that rollouts write to, by what they hold; one that is not there yet is where its parent is. */
+  readonly folders: Readonly<Record<string, string>>;
   /** Bytes that each of their file systems has to have free. */
   readonly minFreeBytes: number;
   readonly logger: Pick<Logger, 'warn' | 'info'>;
@@ -23,16 +23,20 @@ export class DiskWatermark {
     this.options = options;
   }
 
-  async hasRoom(): Promise<boolean> {
-    const { folders, minFreeBytes, logger } = this.options;
-    const disks = await Promise.all(
-      folders.map(async (folder) => ({ folder, free: await freeBytes(folder) })),
+  /** Bytes that each folder's file system has free. */
+  free(): Promise<{ name: string; folder: string; free: number }[]> {
+    const folders = Object.entries(this.options.folders);
+    return Promise.all(
+      folders.map(async ([name, folder]) => ({ name, folder, free: await freeBytes(folder) })),
     );
-    const short = disks.find(({ free }) => free < minFreeBytes);
+  }
+
+  async hasRoom(): Promise<boolean> {
+    const { minFreeBytes, logger } = this.options;
+    const short = (await this.free()).find(({ free }) => free < minFreeBytes);
     if (short && !this.full) {
       logger.warn('a disk is almost full: no rollout is begun here until there is room', {
-        ...short,
-        minFreeBytes,
+        ...{ folder: short.folder, free: short.free, minFreeBytes },
       });
     }
     if (!short && this.full) logger.info('the disks have room again: rollouts are begun');

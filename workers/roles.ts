@@ -88,7 +88,7 @@ export async function makeWorkers(
   const store = new TrajectoryStore(config.derived.storeFolder);
   const sandboxes = new SandboxClient(sandboxHostAddress(config.derived.stateFolder));
   const disk = new DiskWatermark({
-    folders: [config.derived.stateFolder, config.derived.storeFolder],
+    folders: { state: config.derived.stateFolder, store: config.derived.storeFolder },
     minFreeBytes: config.sandbox.minFreeBytes,
     logger: Runtime.instance().logger,
   });
@@ -207,6 +207,14 @@ export async function makeWorkers(
       metrics.onScrape(() =>
         most.set(Math.min(config.sandbox.capacity, pacing?.most ?? Number.POSITIVE_INFINITY)),
       );
+      const free = metrics.gauge('rollouts_disk_free_bytes');
+      metrics.onScrape(async () => {
+        // A disk that cannot be asked is not told of, and the rest of the metrics are.
+        const disks = await disk.free().catch(() => []);
+        free.reset();
+        for (const each of disks) free.set({ folder: each.name }, each.free);
+      });
+      metrics.gauge('rollouts_disk_least_bytes').set(config.sandbox.minFreeBytes);
     }
   }
   return {

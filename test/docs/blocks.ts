@@ -19,7 +19,8 @@ export function documentedCommands(): DocumentedCommand[] {
 
 /** The text of every page that is delivered, and of what tells somebody on call what to do. */
 export function texts(): { page: string; text: string }[] {
-  return [...pages(), 'monitoring/alerts.yml', 'contracts/failures.ts'].map((page) => ({
+  const dashboards = 'scripts/docs/dashboards/components.ts';
+  return [...pages(), 'monitoring/alerts.yml', dashboards, 'contracts/failures.ts'].map((page) => ({
     page,
     text: readFileSync(path.join(PROJECT_ROOT, page), 'utf8'),
   }));

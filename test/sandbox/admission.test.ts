@@ -14,7 +14,7 @@ test('a disk with less than it has to have free lets nobody in, and is named onc
   const logger = { warn: note, info: note };
   const notYet = path.join(folder, 'store', 'of', 'later');
   const watermark = (minFreeBytes: number) =>
-    new DiskWatermark({ folders: [folder, notYet], minFreeBytes, logger });
+    new DiskWatermark({ folders: { state: folder, store: notYet }, minFreeBytes, logger });
   assert.equal(await watermark(0).hasRoom(), true);
   assert.deepEqual([...said], []);
   const full = watermark(Number.MAX_SAFE_INTEGER);
@@ -22,6 +22,13 @@ test('a disk with less than it has to have free lets nobody in, and is named onc
   assert.equal(said.length, 1);
   assert.match(said[0]?.message ?? '', /almost full/);
   assert.equal(said[0]?.folder, folder);
+  assert.deepEqual(
+    (await full.free()).map(({ name, free }) => [name, free > 0]),
+    [
+      ['state', true],
+      ['store', true],
+    ],
+  );
 });
 
 test('no init is begun while the host is full or its disk is, and the first that can is', async () => {

@@ -98,6 +98,17 @@ export const METRICS = {
     component: 'admission',
     help: 'Agents that this process lets there be on its host: its room, or what the LLM servers take (workers.llmPacing).',
   },
+  rollouts_disk_free_bytes: {
+    kind: 'gauge',
+    component: 'admission',
+    help: 'Free on the disk of the state folder, and of the store’s, as this machine sees it.',
+    labels: ['folder'],
+  },
+  rollouts_disk_least_bytes: {
+    kind: 'gauge',
+    component: 'admission',
+    help: 'With less free than this no rollout is begun on the host (sandbox.minFreeBytes).',
+  },
   rollouts_turns_total: {
     kind: 'counter',
     component: 'agents',

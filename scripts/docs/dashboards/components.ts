@@ -221,8 +221,20 @@ export const components: readonly Dashboard[] = [
         ],
       },
       {
+        title: 'Free disk',
+        help: 'Below the least no rollout is begun on the host.',
+        unit: 'bytes',
+        targets: [
+          {
+            expr: 'min by (instance, folder) (rollouts_disk_free_bytes)',
+            legend: '{{instance}} {{folder}}',
+          },
+          { expr: 'max by (instance) (rollouts_disk_least_bytes)', legend: '{{instance}} least' },
+        ],
+      },
+      {
         title: 'Leaks and losses',
-        help: 'Not 0: `rollouts leaks` on that host says what is left.',
+        help: 'Not 0: `rollouts doctor --leaks` on that host says what is left.',
         unit: 'short',
         targets: [
           { expr: 'sum by (instance) (rollouts_sandbox_leaks_total)', legend: '{{instance}} reaped' },
