@@ -128,16 +128,17 @@ export class Gateway {
   }
 
   /**
-   * The terminal record of a rollout, if it is there within so many milliseconds and before `gone` is aborted.
+   * The terminal record of a rollout, if it is there within so many milliseconds and before `gone` is aborted. One that the
+   * store has needs no Temporal.
    * @throws HttpProblem 404
    */
   async record(rolloutId: string, withinMs: number, gone?: AbortSignal): Promise<RolloutResult | undefined> {
+    const known = await this.store.getTerminal(rolloutId);
+    if (known) return known;
     try {
       return await this.client.resultWithin(rolloutId, withinMs, gone);
     } catch (error) {
       if (!(error instanceof WorkflowNotFoundError)) throw error;
-      const record = await this.store.getTerminal(rolloutId);
-      if (record) return record;
       throw new HttpProblem(404, `there is no rollout ${rolloutId}`);
     }
   }

@@ -9,6 +9,7 @@ import { pino } from 'pino';
 import { loadHandlers } from '../../activities/handlers/registry.ts';
 import { TrajectoryStore } from '../../activities/trajectory/store.ts';
 import { tokenCommand } from '../../client/commands/token.ts';
+import { RolloutClient } from '../../client/rollout-client.ts';
 import { loadConfig } from '../../config/load.ts';
 import { loadTools } from '../../config/tools.ts';
 import type { Trajectory } from '../../contracts/trajectory.ts';
@@ -150,6 +151,18 @@ test('a key holds beyond what Temporal remembers, by the record in the store', a
   assert.equal((await call('GET', '/v1/rollouts/forgotten')).json().record.rolloutId, 'forgotten');
   assert.equal((await call('POST', '/v1/rollouts/forgotten/cancel')).status, 202);
   assert.equal(service.workers.calls.length, calls, 'and none is run again');
+});
+
+test('what has ended is told while Temporal is away', async () => {
+  const config = loadConfig({ env: {}, flags: { temporal: { address: service.address } } });
+  const away = await RolloutClient.connect(config);
+  await away.close();
+  const log = pino({ level: 'silent' });
+  const parts = { config, client: away, store, handlers: await loadHandlers([], { python: () => '' }) };
+  const app = await makeApp({ ...parts, tokens: undefined, log });
+  const look = async (id: string) => (await app.inject(`/v1/rollouts/${id}`)).statusCode;
+  assert.deepEqual([await look('forgotten'), (await look('kept')) >= 500], [200, true]);
+  await app.close();
 });
 
 test('rollouts are listed, paused, resumed and cancelled', async () => {

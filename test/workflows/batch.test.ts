@@ -12,6 +12,7 @@ import { runGroups } from '../../client/commands/batch-run.ts';
 import { loadConfig } from '../../config/load.ts';
 import { loadTools } from '../../config/tools.ts';
 import {
+  type BatchEvent,
   type BatchInput,
   type BatchResult,
   type BatchStatus,
@@ -360,6 +361,15 @@ test('a batch goes on in a new history with its groups open, and through the dea
   held.open();
   assert.deepEqual((await latest.result()).groups, ['b7:0.6', 'b7:0.7', 'b7:0.8', 'b7:0.9']);
   assert.notEqual((await latest.describe()).runId, batch.firstExecutionRunId, 'in another history');
+  const events = (after: number) => latest.query<BatchEvent[], [number]>('batchEvents', after);
+  const all = await events(0);
+  assert.deepEqual(
+    all.map(({ number }) => number),
+    all.map((_, index) => index + 1),
+    'events are numbered on',
+  );
+  assert.deepEqual([all.length, all.at(-1)?.kind], [21, 'ended']);
+  assert.deepEqual(await events(19), all.slice(19));
 });
 
 test('a floor that is raised reaches a batch that runs, and what has ended and waits for its turn', async () => {
