@@ -230,6 +230,7 @@ test('the command line shows a batch, cancels one, and says where there is none,
     message: 'there is no batch nobody',
   });
   const lost = await startBatch('lost', { sources: [source(await tasks([0, 1]))], rules });
+  await until(() => service.client.isKnown(groupWorkflowId('lost:0.0')), 'its group');
   await showBatch(config, 'lost', output);
   await lost.terminate();
   await assert.rejects(showBatch(config, 'lost', output), {
