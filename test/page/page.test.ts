@@ -117,6 +117,7 @@ test('a rollout is read as a conversation, with the times of its stages and turn
     .getByRole('link', { name: 'Rollouts' });
   assert.equal(await current.getAttribute('aria-current'), 'page');
   const headings = page.getByRole('main').getByRole('heading', { level: 2 });
+  await headings.first().waitFor();
   assert.deepEqual(await headings.allTextContents(), ['Record', 'Reward', 'Times', 'Conversation']);
   const turns = page.getByRole('feed', { name: 'Turns' }).getByRole('article');
   await turns.first().getByText('I count them – 数えます 🦙.').waitFor();
