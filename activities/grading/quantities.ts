@@ -25,6 +25,8 @@ const NUMBER = String.raw`[-+]?(?:\d{1,3}(?:[, _]\d{3})+(?![\d_])|\d+)?(?:\.\d*)
 const BARE_POWER = /^((?:.*[=≈])?\s*[-+]?)10\s*\^\s*([-+]?\d+)/s;
 const POWER = String.raw`(?:[eE]([-+]?\d+)|\s*(?:\\times|\\cdot|[x×*·])\s*10\s*(?:\^|\*\*)\s*\{?\s*([-+]?\d+)\s*\}?)?`;
 const QUANTITY = new RegExp(String.raw`^(?:.*[=≈])?\s*(${NUMBER})${POWER}(?!\d)\s*(.*)$`, 's');
+/** A whole number and a fraction: `3\frac{1}{2}`, `3 1/2`. */
+const MIXED = /(?<![\d.,^/])(\d+)(?:\s*\\[dt]?frac\s*\{(\d+)\}\s*\{(\d+)\}|\s+(\d+)\/(\d+)(?![\d.]))/g;
 const ABOUT = /^\s*(?:about|approximately|approx\.?|around|roughly|circa|ca\.)\s+/i;
 /** What a value may be off by, which says nothing of the value. */
 const UNCERTAINTY = /^(.*?)\s*(?:±|\\pm|\+\/?-)\s*(?:\d+\.?\d*|\.\d+)\s*(.*)$/s;
@@ -41,7 +43,10 @@ export function quantityIn(text: string): Quantity | undefined {
     .replace(/\^\s*\{\s*([-+]?\d+)\s*\}/g, '^$1')
     .replace(/\\(?:text|mathrm|mbox|rm)\s*\{\s*([kMGmn])\s*\}\s*(?=\\Omega)/g, ' $1')
     .replace(/\\(?:text|mathrm|mbox|rm|operatorname)\s*\{([^{}]*)\}/g, ' $1 ')
-    .replace(/\\[dt]?frac\s*(\d)\s*(\d)(?!\d)/g, '$1/$2')
+    .replace(/\\[dt]?frac\s*(\d)\s*(\d)(?!\d)/g, '\\frac{$1}{$2}')
+    .replace(MIXED, (_, whole: string, a: string, b: string, c: string, d: string) =>
+      String(Number(whole) + Number(a ?? c) / Number(b ?? d)),
+    )
     .replace(/\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}/g, (_, over: string, under: string) =>
       /^\d+$/.test(over + under) ? `${over}/${under}` : `(${over})/(${under})`,
     )

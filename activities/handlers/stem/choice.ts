@@ -46,6 +46,7 @@ function indexOf(letter: string | undefined): number {
 function tidy(text: string): string {
   return inLatin(text)
     .replace(/\\[,;:! ]/g, ' ')
+    .replace(/\\[dt]frac(?![a-z])/g, '\\frac')
     .replace(/\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{([^{}]*)\}/g, '$1')
     .replaceAll('**', '')
     .replace(/^\$(.*)\$$/, '$1')
