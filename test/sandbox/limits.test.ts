@@ -115,7 +115,7 @@ while True: os.mkdir('d'); os.chdir('d'); time.sleep(0.0005)"`,
       assert.deepEqual([clean.exitCode, clean.stdout.text], [0, '']);
     }
     // No program writes, but the shell itself.
-    const builtin = "for i in {1..400}; do printf '%1000000s' x > $i; read -t 0.01 <> <(:); done";
+    const builtin = "for i in {1..2000}; do printf '%500000s' x > $i; read -t 0.01 <> <(:); done";
     const shell = await box.bash(builtin, 40_000);
     assert.deepEqual([shell.limit, shell.exitCode, shell.restarted], ['disk', 137, true]);
     assert.equal((await box.bash('rm -rf * && ls -A')).output.text, '');
