@@ -111,10 +111,12 @@ while True: os.mkdir('d'); os.chdir('d'); time.sleep(0.0005)"`,
         [name, 'disk', 'SIGKILL', false],
       );
       // What is there can be looked at and removed.
-      const clean = await box.exec(['bash', '-c', 'rm -rf * && ls -A']);
+      const clean = await box.exec(['bash', '-c', 'rm -rf * && ls -A'], undefined, 90_000);
       assert.deepEqual([clean.exitCode, clean.stdout.text], [0, '']);
     }
-    // A shell that writes by itself, or goes on when its programs are killed, goes with them.
+  });
+
+  await within('a shell that writes goes with its programs', { diskBytes: 16 * MIB }, async (box) => {
     const write = ["printf '%500000s' x > $i; read -t 0.01 <> <(:)", 'head -c 500000 /dev/zero > $i'];
     for (const each of write) {
       const shell = await box.bash(`for i in {1..2000}; do ${each}; done`, 60_000);
