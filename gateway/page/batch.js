@@ -1,5 +1,5 @@
 import { events, get, orNull } from './api.js';
-import { count, decimal, duration, moment, plural } from './format.js';
+import { decimal, duration, moment, plural } from './format.js';
 import { html } from './html.js';
 import { Loaded } from './loaded.js';
 import { to } from './route.js';
@@ -102,7 +102,7 @@ export class Batch extends Loaded {
             <dt>dropped</dt><dd>${dropped.join(', ') || '–'}</dd>
             <dt>mean reward</dt><dd>${decimal(counts.rewardMean)} over all groups that ended</dd>
             <dt>tokens of a sample</dt>
-            <dd>${count(Math.round(counts.tokensAdmitted ?? 0))} admitted, ${count(Math.round(counts.tokensDiscarded ?? 0))} discarded</dd>
+            <dd>${decimal(counts.tokensAdmitted, 0)} admitted, ${decimal(counts.tokensDiscarded, 0)} discarded</dd>
           </dl>
           ${rollouts}
         </section>

@@ -6,8 +6,9 @@ export function duration(ms) {
   if (ms < 1000) return `${Math.round(ms)} ms`;
   const seconds = ms / 1000;
   if (seconds < 60) return `${seconds.toFixed(seconds < 10 ? 2 : 1)} s`;
-  const minutes = Math.floor(seconds / 60);
-  if (minutes < 60) return `${minutes} min ${Math.round(seconds % 60)} s`;
+  const whole = Math.round(seconds);
+  const minutes = Math.floor(whole / 60);
+  if (minutes < 60) return `${minutes} min ${whole % 60} s`;
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
@@ -26,8 +27,7 @@ export const plural = (value, what) => `${count(value)} ${what}${value === 1 ? '
 
 export function decimal(value, digits = 3) {
   if (value === null || value === undefined) return '–';
-  const text = Number.isInteger(value) ? String(value) : value.toFixed(digits).replace(/0+$/, '');
-  return text.replace('-', '−');
+  return String(Number(value.toFixed(digits))).replace('-', '−');
 }
 
 export const bytes = (value) =>
