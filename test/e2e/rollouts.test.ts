@@ -95,7 +95,6 @@ test('the metrics say what has run, and of no rollout by its name', async () => 
     ['rollouts_llm_sampled_tokens_total', {}, sampled],
     ['rollouts_sampled_tokens_sum', { kind: 'math' }, sampled],
     ['rollouts_turns_total', { kind: 'math' }, total(({ turns }) => turns.length)],
-    ['rollouts_llm_requests_total', {}, total(({ turns }) => turns.length)],
     ['rollouts_reward_sum', { kind: 'math' }, total(({ reward }) => reward?.total ?? 0)],
     ['rollouts_tool_calls_total', {}, calls.length],
     ['rollouts_tool_calls_total', { exit: 'zero' }, calls.filter(({ exit_code }) => exit_code === 0).length],
@@ -115,6 +114,14 @@ test('the metrics say what has run, and of no rollout by its name', async () => 
     assert.equal(sum(name, labels), value, `${name} ${JSON.stringify(labels)}`);
   }
   assert.ok(Math.abs(sum('rollouts_part_seconds_sum', { part: 'run' })) > 0);
+  // One that a loaded machine kept silent for too long is made again, and ended otherwise.
+  const [stopped = 0, cut = 0] = ['stop', 'length'].map((finish) =>
+    sum('rollouts_llm_requests_total', { finish }),
+  );
+  assert.equal(
+    stopped + cut,
+    total(({ turns }) => turns.length),
+  );
   // Their own, and those of the SDK and the process beside them, each declared where it belongs.
   const gateway = (name: string) => METRICS[name as MetricName].component === 'gateway';
   for (const name of Object.keys(METRICS)) assert.equal(types.has(name), !gateway(name), name);
