@@ -226,6 +226,10 @@ test('bad input is refused with the field that is wrong', async (t) => {
     failure('InvalidRequest', /name/),
   );
   await assert.rejects(
+    client.exec('x'.repeat(101), { fence, argv: ['true'], timeoutMs: 1 }),
+    failure('InvalidRequest'),
+  );
+  await assert.rejects(
     client.exec('nowhere', { fence, argv: ['true'], timeoutMs: 1 }),
     failure('SandboxLost'),
   );

@@ -1,6 +1,6 @@
 import { randomBytes, timingSafeEqual } from 'node:crypto';
 import { chmodSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { type FastifyError, type FastifyInstance, fastify } from 'fastify';
+import { type FastifyError, type FastifyInstance, type FastifyReply, fastify } from 'fastify';
 import { type FailureType, messageOf, RolloutError } from '../../contracts/failures.ts';
 import { working } from '../work-context.ts';
 import { SandboxHost } from './host.ts';
@@ -94,6 +94,11 @@ function makeServer(host: SandboxHost, token: string): FastifyInstance {
     onProtoPoisoning: 'ignore',
     onConstructorPoisoning: 'ignore',
     logger: false,
+    // A path that no call can have, which is found before any call.
+    frameworkErrors: (error, _request, reply) => {
+      const answer = { type: 'InvalidRequest', message: messageOf(error) };
+      (reply as unknown as FastifyReply).code(error.statusCode ?? 400).send(answer);
+    },
   });
   const expected = Buffer.from(`Bearer ${token}`);
   server.addHook('onRequest', (request, reply, done) => {

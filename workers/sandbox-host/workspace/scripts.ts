@@ -45,7 +45,8 @@ git() {
 # Paths of git's kind. What git would read of its own accord, and wait at for ever, ends it.
 files() {
   local wanted=(-iname .git -prune -o ! -ipath '*/.git/*' \\( -type f -o -type l ! -iname .gitmodules \\)) path
-  [ -z "$(find . -name .gitattributes -type p -print -quit)" ] || exit ${UNREADABLE}
+  [ -z "$(find . -name .gitattributes -type p -print -quit)" ] ||
+    { echo 'a pipe is called .gitattributes, which git would read for ever' >&2; exit ${UNREADABLE}; }
   find . -mindepth 1 -maxdepth 15 "\${wanted[@]}" -printf '%P\\0'
   find . -mindepth 16 "\${wanted[@]}" -printf '%P\\0' | by_length "$scratch/omitted"
 }

@@ -166,8 +166,12 @@ export class Workspace {
 }
 
 /** Why it was too much, if it was: what an agent made is not the fault of this host. */
-function tooLarge({ exitCode, timedOut, limit }: SideEnd, more: string, timeoutMs: number): string | null {
-  if (exitCode === UNREADABLE) return 'a pipe is called .gitattributes, which git would read for ever';
+function tooLarge(
+  { exitCode, stderr, timedOut, limit }: SideEnd,
+  more: string,
+  timeoutMs: number,
+): string | null {
+  if (exitCode === UNREADABLE) return stderr;
   if (timedOut) return `it took more than ${timeoutMs / 1000} s`;
   if (limit === 'output' || limit === 'disk') return more;
   return limit === null ? null : `it takes more than the limit of ${limit}`;
