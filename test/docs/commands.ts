@@ -129,7 +129,8 @@ export const COMMANDS: Readonly<Record<string, RunBy>> = {
   },
   'npx rollouts pool list': { step: 50, prints: 'active' },
   'npx rollouts pool add vllm=http://gpu-5:8000 --tokenizer ~/models/Qwen3-8B --version 12': {
-    ...{ step: 51, as: [SERVER, TOKENIZER] },
+    // Another model than the one that is there, so beside it.
+    ...{ step: 51, as: [SERVER, TOKENIZER, ['--version 12', '--version 12 --labels other']] },
     prints: '{vllm}',
   },
   'npx rollouts pool drain http://gpu-5:8000': { step: 52, as: [SERVER] },

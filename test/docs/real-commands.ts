@@ -56,7 +56,10 @@ before(async () => {
   Object.assign(known, {
     ...{ problems: inside('problems.jsonl'), tokenizer, vllm: vllm.url, other: inside('other') },
     ...{ gatewayPort: String(gatewayPort), codecPort: String(codecPort) },
-    code: JSON.stringify({ question: 'Print 1.', input_output: { inputs: [''], outputs: ['1\n'] } }),
+    code: JSON.stringify({
+      question: 'Print 1.',
+      input_output: JSON.stringify({ inputs: [''], outputs: ['1'] }),
+    }),
   });
   await mkdir(inside('other'));
   env = {

@@ -124,7 +124,7 @@ test('the rules are evaluated without an error', async () => {
     data: { groups: { rules: { name: string; health: string; state: string; lastError?: string }[] }[] };
   };
   const rules = data.groups.flatMap((group) => group.rules);
-  assert.equal(rules.length, 13);
+  assert.equal(rules.length, 15);
   for (const { name, health, lastError } of rules) assert.equal(health, 'ok', `${name}: ${lastError}`);
   // Nobody has started a gateway.
   const down = ['RolloutsProcessDown'];
