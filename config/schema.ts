@@ -207,6 +207,13 @@ export const ConfigSchema = z.strictObject({
         .array(z.string())
         .default([])
         .describe('Modules of further handlers: paths or package names.'),
+      taskFolders: z
+        .array(z.string().startsWith('/'))
+        .default([])
+        .describe(
+          'Folders of sandbox hosts below which the images, repositories and packages lie that tasks of `swe` name, links ' +
+            'followed; anywhere if none is named: then who writes tasks reads what the sandboxes’ user reads.',
+        ),
       searchUrl: z
         .url({ protocol: /^https?$/ })
         .optional()

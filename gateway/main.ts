@@ -27,6 +27,7 @@ async function main(): Promise<void> {
     handlers: await loadHandlers(config.workers.handlers, {
       python: () => loadTools().python,
       searchUrl: config.workers.searchUrl,
+      taskFolders: config.workers.taskFolders,
     }),
     tokens,
     traced: tracing !== undefined,

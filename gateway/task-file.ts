@@ -1,5 +1,6 @@
 import { realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
+import { isBelow } from '../activities/below.ts';
 import type { Config } from '../config/load.ts';
 import type { Caller } from './auth.ts';
 
@@ -25,9 +26,4 @@ export async function taskFile(
   }
   if (!(await stat(real)).isFile()) throw new Error('is no file');
   return real;
-}
-
-function isBelow(place: string, folder: string): boolean {
-  const from = path.relative(folder, place);
-  return from !== '' && from !== '..' && !from.startsWith(`..${path.sep}`);
 }

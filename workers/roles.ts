@@ -84,6 +84,7 @@ export async function makeWorkers(
   const handlers = await loadHandlers(config.workers.handlers, {
     python: () => loadTools().python,
     searchUrl: config.workers.searchUrl,
+    taskFolders: config.workers.taskFolders,
   });
   const store = new TrajectoryStore(config.derived.storeFolder);
   const sandboxes = new SandboxClient(sandboxHostAddress(config.derived.stateFolder));

@@ -9,17 +9,19 @@ import { code, codeFraction } from './code/code.ts';
 import type { AgentHandler } from './handler.ts';
 import { math, mathPlain } from './math/math.ts';
 import { stemHandler } from './stem/stem.ts';
-import { swe } from './swe/swe.ts';
+import { sweHandler } from './swe/swe.ts';
 
 /** What the configuration says to handlers that come with the project. */
 export interface HandlerOptions {
   /** Search service of `stem`. */
   readonly searchUrl?: string | undefined;
+  /** Below which tasks of `swe` may name what lies on this host; anywhere if there is none. */
+  readonly taskFolders?: readonly string[];
 }
 
 /** The handlers that come with the project. */
 export function builtIn(options: HandlerOptions = {}): AgentHandler[] {
-  return [math, mathPlain, code, codeFraction, stemHandler(options), swe] as AgentHandler[];
+  return [math, mathPlain, code, codeFraction, stemHandler(options), sweHandler(options)] as AgentHandler[];
 }
 
 /** Where there is none: only handlers that ask it notice. */

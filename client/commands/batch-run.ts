@@ -45,6 +45,7 @@ export async function batchRunCommand(
   const registry = await loadHandlers(config.workers.handlers, {
     python: () => loadTools().python,
     searchUrl: config.workers.searchUrl,
+    taskFolders: config.workers.taskFolders,
   });
   const batch = options.batch ?? newBatchId();
   process.once('SIGINT', () => {

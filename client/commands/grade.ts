@@ -44,6 +44,7 @@ export async function gradeCommand(config: Config, options: GradeOptions, output
   const registry = await loadHandlers(config.workers.handlers, {
     python: () => loadTools().python,
     searchUrl: config.workers.searchUrl,
+    taskFolders: config.workers.taskFolders,
   });
   let badTasks = 0;
   const tasks = new Map<string, Task>();

@@ -12,6 +12,7 @@ export async function handlersCommand(config: Config, output: Output): Promise<n
     await loadHandlers(config.workers.handlers, {
       python: () => loadTools().python,
       searchUrl: config.workers.searchUrl,
+      taskFolders: config.workers.taskFolders,
     })
   )
     .list()

@@ -30,6 +30,7 @@ export async function runCommand(config: Config, options: RunOptions, output: Ou
   const registry = await loadHandlers(config.workers.handlers, {
     python: () => loadTools().python,
     searchUrl: config.workers.searchUrl,
+    taskFolders: config.workers.taskFolders,
   });
   const client = await RolloutClient.connect(config);
   const batch = options.batch ?? newBatchId();

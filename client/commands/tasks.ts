@@ -21,6 +21,7 @@ export async function tasksCommand(
   const registry = await loadHandlers(config.workers.handlers, {
     python: () => loadTools().python,
     searchUrl: config.workers.searchUrl,
+    taskFolders: config.workers.taskFolders,
   });
   const bad: { line: number; problem: string }[] = [];
   let good = 0;

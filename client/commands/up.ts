@@ -68,6 +68,7 @@ async function runSampleBatch(config: Config, samples: number, output: Output): 
       await loadHandlers(config.workers.handlers, {
         python: () => loadTools().python,
         searchUrl: config.workers.searchUrl,
+        taskFolders: config.workers.taskFolders,
       }),
       {
         tasks: path.join(PROJECT_ROOT, 'examples', 'tasks', 'arithmetic.jsonl'),

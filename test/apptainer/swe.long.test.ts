@@ -4,7 +4,7 @@ import { cpSync, readdirSync, realpathSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { HandlerRegistry } from '../../activities/handlers/registry.ts';
-import { swe } from '../../activities/handlers/swe/swe.ts';
+import { sweHandler } from '../../activities/handlers/swe/swe.ts';
 import { bindSandbox } from '../../activities/sandbox/bound.ts';
 import { gradeRecorded } from '../../client/recorded.ts';
 import { SandboxSpec } from '../../contracts/sandbox.ts';
@@ -56,6 +56,7 @@ test('an instance in an image: no history for the agent, the patch graded in a f
   const root = path.join(folder, 'root');
   makeTestbed(root, repository as string, packages as string);
   const image = await buildImage(root, { program: APPTAINER, cacheDir: path.join(folder, 'images') });
+  const swe = sweHandler();
   const task = swe.schema.parse({ ...row, image: image.path });
   const { client } = await startHost(t, 'apptainer');
 

@@ -7,7 +7,7 @@ import { checkedDeadlines } from '../../activities/handlers/checked.ts';
 import { math } from '../../activities/handlers/math/math.ts';
 import { parsePrompt } from '../../activities/handlers/prompt-file.ts';
 import { HandlerRegistry, loadHandlers } from '../../activities/handlers/registry.ts';
-import { swe } from '../../activities/handlers/swe/swe.ts';
+import { sweHandler } from '../../activities/handlers/swe/swe.ts';
 import { loadTools, PROJECT_ROOT } from '../../config/tools.ts';
 
 const python = () => loadTools().python;
@@ -58,7 +58,7 @@ test('a handler asks for the time that its tasks take', () => {
   assert.deepEqual(asks('math', { question: 'q', answer: '1' }), { evaluateSeconds: 180 });
   assert.deepEqual(asks('stem', { question: 'q', answer: 'a' }), {});
   assert.deepEqual(asks('stem', { question: 'q', answer: 'a', rubric: 'r' }), { evaluateSeconds: 300 });
-  assert.deepEqual(asks('swe', swe.example), { runSeconds: 1800, evaluateSeconds: 1800 });
+  assert.deepEqual(asks('swe', sweHandler().example), { runSeconds: 1800, evaluateSeconds: 1800 });
   for (const wrong of [{ evaluateSeconds: 0 }, { evaluateSeconds: '60' }, { initSeconds: 5 }]) {
     assert.throws(() => checkedDeadlines(wrong), { type: 'HandlerFailed', message: /^deadlines: / });
   }

@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
-import { chmod, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
 import { readReport, statusIn } from '../../activities/handlers/swe/report.ts';
 import { emptyFolder } from '../../activities/handlers/swe/sandbox.ts';
+import { sweHandler } from '../../activities/handlers/swe/swe.ts';
 import { SweTask } from '../../activities/handlers/swe/task.ts';
 import { adding, attacksOn, moving } from '../../checks/graders/attacks.ts';
 import { startGrader } from './grader.ts';
@@ -193,4 +194,40 @@ test('what stands in for the history is empty, and nobody else’s', async (t) =
   await rm(empty, { recursive: true });
   await symlink(folder, empty);
   assert.throws(() => emptyFolder(folder), { type: 'HandlerFailed' });
+});
+
+test('where folders of tasks are named, a task names nothing outside of them', async (t) => {
+  const folder = await mkdtemp(path.join(tmpdir(), 'swe-places-'));
+  t.after(() => rm(folder, { recursive: true }));
+  const own = path.join(folder, 'tasks');
+  await mkdir(path.join(own, 'repository'), { recursive: true });
+  await symlink('/etc', path.join(own, 'elsewhere'));
+  await symlink(own, path.join(folder, 'same'));
+  const swe = sweHandler({ taskFolders: [path.join(folder, 'same')] });
+  const { image: _, ...row } = swe.example as Record<string, unknown>;
+  const asked = (places: Record<string, string>) => {
+    const task = swe.schema.parse({ ...row, ...places });
+    return swe.sandbox?.(task);
+  };
+  const [repository, packages] = [path.join(own, 'repository'), path.join(own, 'not-there-yet')];
+  assert.equal(asked({ repository, packages })?.binds?.[0]?.source, repository);
+  assert.equal(asked({ image: path.join(own, 'a.sif') })?.image, path.join(own, 'a.sif'));
+  for (const [places, field] of [
+    [{ repository: '/etc', packages }, 'repository'],
+    [{ repository, packages: `${own}/../..` }, 'packages'],
+    [{ repository: path.join(own, 'elsewhere'), packages }, 'repository'],
+    [{ repository: own, packages }, 'repository'],
+    [{ image: '/' }, 'image'],
+  ] as const) {
+    assert.throws(() => asked(places), {
+      type: 'InvalidTask',
+      message: new RegExp(`^${field}: .* is not below`),
+    });
+  }
+  const grade = swe.evaluate({
+    ...{ task: swe.schema.parse({ ...row, repository: '/etc', packages }), outcome: { patch: '' } },
+    sandbox: async () => assert.fail('it was given a sandbox'),
+    seconds: 1,
+  } as unknown as Parameters<typeof swe.evaluate>[0]);
+  await assert.rejects(async () => grade, { type: 'InvalidTask' });
 });

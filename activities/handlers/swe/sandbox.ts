@@ -1,8 +1,9 @@
-import { lstatSync, mkdirSync, readdirSync } from 'node:fs';
+import { lstatSync, mkdirSync, readdirSync, realpathSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { RolloutError } from '../../../contracts/failures.ts';
 import type { ExecResult, SandboxLimits, SandboxSpec } from '../../../contracts/sandbox.ts';
+import { isBelow } from '../../below.ts';
 import type { BoundSandbox } from '../../sandbox/bound.ts';
 import type { Environment } from './task.ts';
 
@@ -13,6 +14,32 @@ const COPY_MS = 120_000;
 /** Tests that have slept for so long in all wait for what never comes. */
 const IDLE_SECONDS = 600;
 const MB = 1024 ** 2;
+
+/**
+ * That what a task names on this host may be shown to its agent. Links are followed: a task names a path, whoever keeps
+ * the folders what is there. @throws RolloutError InvalidTask naming the field
+ */
+export function checkPlaces({ image, repository, packages }: Environment, folders: readonly string[]): void {
+  if (folders.length === 0) return;
+  const above = folders.map(real);
+  const places = image === undefined ? { repository, packages } : { image };
+  for (const [field, place] of Object.entries(places)) {
+    if (place === undefined || above.some((folder) => isBelow(real(place), folder))) continue;
+    throw new RolloutError(
+      'InvalidTask',
+      `${field}: ${place} is not below ${folders.join(' or ')} (workers.taskFolders)`,
+    );
+  }
+}
+
+/** Without links; what is not there is itself, and no sandbox can show it. */
+function real(place: string): string {
+  try {
+    return realpathSync(place);
+  } catch {
+    return path.resolve(place);
+  }
+}
 
 /** What an instance's sandbox shows, the agent's and the grader's: the repository as it was, and its packages. */
 export function sandboxOf({ image, repository, packages }: Environment): Partial<SandboxSpec> & {
