@@ -26,9 +26,9 @@ type Kind = 'ours' | 'listed' | 'bare';
 /**
  * What a rollout costs around its work: stages without work, a policy that answers at once, a task without a
  * sandbox, ledger and store on. Beside it, on the same server and in turns, a bare workflow of three empty
- * activities on three queues; and that one with a rollout's timer and search attributes (`listed`).
+ * activities on three queues; and, but for `--no-peers`, that one with a rollout's timer and search attributes (`listed`).
  */
-export async function benchOverhead({ n, say, production }: BenchOptions): Promise<BenchResult> {
+export async function benchOverhead({ n, peers, say, production }: BenchOptions): Promise<BenchResult> {
   mkdirSync(path.join(PROJECT_ROOT, '.rollouts'), { recursive: true });
   const root = mkdtempSync(path.join(PROJECT_ROOT, '.rollouts', 'o-'));
   const most = n ?? Math.max(...OPEN);
@@ -73,7 +73,7 @@ export async function benchOverhead({ n, say, production }: BenchOptions): Promi
     for (const open of n === null ? OPEN : [n]) {
       const measured = {
         ours: await load('ours', open),
-        listed: await load('listed', open),
+        ...(peers && { listed: await load('listed', open) }),
         bare: await load('bare', open),
       };
       last = measured.ours;
