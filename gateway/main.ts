@@ -24,11 +24,7 @@ async function main(): Promise<void> {
     config,
     client,
     store: new TrajectoryStore(config.derived.storeFolder, openArchive(config.archive)),
-    handlers: await loadHandlers(config.workers.handlers, {
-      python: () => loadTools().python,
-      searchUrl: config.workers.searchUrl,
-      taskFolders: config.workers.taskFolders,
-    }),
+    handlers: await loadHandlers(config.workers, { python: () => loadTools().python }),
     tokens,
     traced: tracing !== undefined,
     log: log as FastifyBaseLogger,

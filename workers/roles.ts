@@ -81,11 +81,7 @@ export async function makeWorkers(
 ): Promise<RoleWorkers> {
   const connected = await connect(config);
   const { connection, namespace, dataConverter } = connected;
-  const handlers = await loadHandlers(config.workers.handlers, {
-    python: () => loadTools().python,
-    searchUrl: config.workers.searchUrl,
-    taskFolders: config.workers.taskFolders,
-  });
+  const handlers = await loadHandlers(config.workers, { python: () => loadTools().python });
   const store = new TrajectoryStore(config.derived.storeFolder);
   const sandboxes = new SandboxClient(sandboxHostAddress(config.derived.stateFolder));
   const disk = new DiskWatermark({

@@ -11,7 +11,7 @@ import { math, mathPlain } from './math/math.ts';
 import { stemHandler } from './stem/stem.ts';
 import { sweHandler } from './swe/swe.ts';
 
-/** What the configuration says to handlers that come with the project. */
+/** What the configuration (`workers`) says to handlers that come with the project. */
 export interface HandlerOptions {
   /** Search service of `stem`. */
   readonly searchUrl?: string | undefined;
@@ -103,21 +103,17 @@ export class HandlerRegistry {
 }
 
 /**
- * The built-in handlers and those of the given modules: a path (relative to `folder`) or a package name,
+ * The built-in handlers and those of the modules `handlers`: a path (relative to `folder`) or a package name,
  * whose default export is an AgentHandler or a list of them. `python`: says the path of the interpreter that they
  * check and grade with, once one is needed.
  * @throws RolloutError InvalidRequest that names the module and what is wrong with it.
  */
 export async function loadHandlers(
-  modules: readonly string[],
-  {
-    folder = process.cwd(),
-    python,
-    ...options
-  }: { readonly folder?: string; readonly python: () => string } & HandlerOptions,
+  { handlers, ...options }: HandlerOptions & { readonly handlers: readonly string[] },
+  { folder = process.cwd(), python }: { readonly folder?: string; readonly python: () => string },
 ): Promise<HandlerRegistry> {
   const registry = new HandlerRegistry(builtIn(options), new PythonPools(python));
-  for (const name of modules) {
+  for (const name of handlers) {
     for (const handler of await importHandlers(name, folder)) registry.add(handler);
   }
   return registry;

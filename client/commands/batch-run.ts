@@ -42,11 +42,7 @@ export async function batchRunCommand(
   options: BatchRunOptions,
   output: Output,
 ): Promise<number> {
-  const registry = await loadHandlers(config.workers.handlers, {
-    python: () => loadTools().python,
-    searchUrl: config.workers.searchUrl,
-    taskFolders: config.workers.taskFolders,
-  });
+  const registry = await loadHandlers(config.workers, { python: () => loadTools().python });
   const batch = options.batch ?? newBatchId();
   process.once('SIGINT', () => {
     output.note(`left: the batch goes on; the same command with --batch ${batch} takes it up`);

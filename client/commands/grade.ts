@@ -41,11 +41,7 @@ type Graded = { readonly task_id: string | null; readonly line: number } & (
  * @returns the exit code: 0 if every task could be read and every response has a reward
  */
 export async function gradeCommand(config: Config, options: GradeOptions, output: Output): Promise<number> {
-  const registry = await loadHandlers(config.workers.handlers, {
-    python: () => loadTools().python,
-    searchUrl: config.workers.searchUrl,
-    taskFolders: config.workers.taskFolders,
-  });
+  const registry = await loadHandlers(config.workers, { python: () => loadTools().python });
   let badTasks = 0;
   const tasks = new Map<string, Task>();
   const placed = readPlacedTasks(options.tasks, options.handler, registry, ({ file, line, problem }) => {

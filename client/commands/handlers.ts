@@ -8,13 +8,7 @@ import type { Output } from '../output.ts';
 
 /** `rollouts handlers`: the kinds of task that can be run, with their schema and an example. */
 export async function handlersCommand(config: Config, output: Output): Promise<number> {
-  const handlers = (
-    await loadHandlers(config.workers.handlers, {
-      python: () => loadTools().python,
-      searchUrl: config.workers.searchUrl,
-      taskFolders: config.workers.taskFolders,
-    })
-  )
+  const handlers = (await loadHandlers(config.workers, { python: () => loadTools().python }))
     .list()
     .map((handler) => ({
       name: handler.name,

@@ -27,11 +27,7 @@ export interface RunOptions {
  * @returns the exit code: 0 if every line was a task and no rollout failed.
  */
 export async function runCommand(config: Config, options: RunOptions, output: Output): Promise<number> {
-  const registry = await loadHandlers(config.workers.handlers, {
-    python: () => loadTools().python,
-    searchUrl: config.workers.searchUrl,
-    taskFolders: config.workers.taskFolders,
-  });
+  const registry = await loadHandlers(config.workers, { python: () => loadTools().python });
   const client = await RolloutClient.connect(config);
   const batch = options.batch ?? newBatchId();
   process.once('SIGINT', () => {

@@ -18,11 +18,7 @@ export async function tasksCommand(
   if (action !== 'check' || file === undefined) {
     throw new RolloutError('InvalidRequest', `tasks ${action}: expected "check <file>"`);
   }
-  const registry = await loadHandlers(config.workers.handlers, {
-    python: () => loadTools().python,
-    searchUrl: config.workers.searchUrl,
-    taskFolders: config.workers.taskFolders,
-  });
+  const registry = await loadHandlers(config.workers, { python: () => loadTools().python });
   const bad: { line: number; problem: string }[] = [];
   let good = 0;
   const tasks = readTasks(file, handler, registry, ({ line, problem }) => {

@@ -65,11 +65,7 @@ async function runSampleBatch(config: Config, samples: number, output: Output): 
     const code = await runTasks(
       client,
       forSample(config),
-      await loadHandlers(config.workers.handlers, {
-        python: () => loadTools().python,
-        searchUrl: config.workers.searchUrl,
-        taskFolders: config.workers.taskFolders,
-      }),
+      await loadHandlers(config.workers, { python: () => loadTools().python }),
       {
         tasks: path.join(PROJECT_ROOT, 'examples', 'tasks', 'arithmetic.jsonl'),
         handler: 'math',

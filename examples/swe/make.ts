@@ -9,7 +9,7 @@ import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { runTests } from '../../activities/handlers/swe/grade.ts';
 import { passes } from '../../activities/handlers/swe/report.ts';
-import { sandboxOf, variablesOf } from '../../activities/handlers/swe/sandbox.ts';
+import { sandboxOf } from '../../activities/handlers/swe/sandbox.ts';
 import { instanceOf } from '../../activities/handlers/swe/task.ts';
 import type { SandboxClient } from '../../activities/sandbox/client.ts';
 import { GraderSandboxes } from '../../activities/sandbox/for-grader.ts';
@@ -35,7 +35,7 @@ export async function makeInstances(
 async function completed({ row, patch }: Draft, sandboxes: () => Promise<SandboxClient>) {
   const instance = instanceOf({ ...row, FAIL_TO_PASS: ['?'], PASS_TO_PASS: [] });
   const { environment } = instance;
-  const spec = { ...sandboxOf(environment), environment: variablesOf(environment) };
+  const spec = sandboxOf(environment);
   const owner = { rolloutId: `make-${row.instance_id}`, workflowRunId: 'make', attempt: 1 };
   const fresh = new GraderSandboxes(sandboxes, owner, spec, new AbortController().signal);
   try {

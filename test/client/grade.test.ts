@@ -174,7 +174,7 @@ test('a new task type is written with a test that passes', async () => {
     const { id, ...example } = JSON.parse(await readFile('my-task/tasks.jsonl', 'utf8'));
     assert.equal(id, 'first');
     for (const name of ['my-task', './my-task/handler.ts', 'my-task/handler.ts']) {
-      const registry = await loadHandlers([name], { python: () => loadTools().python });
+      const registry = await loadHandlers({ handlers: [name] }, { python: () => loadTools().python });
       assert.deepEqual(registry.get('my-task').example, example);
     }
   } finally {

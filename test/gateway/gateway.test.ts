@@ -57,7 +57,7 @@ async function startApp(): Promise<App> {
     config: loadConfig({ env: {}, flags: { gateway: { bodyBytes: 100_000 }, rollout: CONFIGURED } }),
     client: service.client,
     store,
-    handlers: await loadHandlers([], { python: () => loadTools().python }),
+    handlers: await loadHandlers({ handlers: [] }, { python: () => loadTools().python }),
     tokens: readTokens(tokensFile),
     log: pino({ level: 'error' }),
   });
@@ -158,7 +158,12 @@ test('what has ended is told while Temporal is away', async () => {
   const away = await RolloutClient.connect(config);
   await away.close();
   const log = pino({ level: 'silent' });
-  const parts = { config, client: away, store, handlers: await loadHandlers([], { python: () => '' }) };
+  const parts = {
+    config,
+    client: away,
+    store,
+    handlers: await loadHandlers({ handlers: [] }, { python: () => '' }),
+  };
   const app = await makeApp({ ...parts, tokens: undefined, log });
   const look = async (id: string) => (await app.inject(`/v1/rollouts/${id}`)).statusCode;
   assert.deepEqual([await look('forgotten'), (await look('kept')) >= 500], [200, true]);

@@ -57,7 +57,7 @@ export function served(settings?: Record<string, string>, initSlots?: number): S
         config: loadConfig({ env: {}, flags: { gateway, llm, store: { folder: storeFolder } } }),
         client: service.client,
         store,
-        handlers: await loadHandlers([], { python: () => loadTools().python }),
+        handlers: await loadHandlers({ handlers: [] }, { python: () => loadTools().python }),
         tokens: guarded ? readTokens(tokensFile) : undefined,
         log: pino({ level: 'silent' }),
       });

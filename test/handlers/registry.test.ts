@@ -18,10 +18,13 @@ before(async () => {
 after(() => rm(folder, { recursive: true }));
 
 test('a handler of one’s own is loaded from its file and checks its tasks', async () => {
-  const registry = await loadHandlers(['./examples/handlers/count-lines.ts'], {
-    folder: PROJECT_ROOT,
-    python,
-  });
+  const registry = await loadHandlers(
+    { handlers: ['./examples/handlers/count-lines.ts'] },
+    {
+      folder: PROJECT_ROOT,
+      python,
+    },
+  );
   assert.deepEqual(
     registry.list().map(({ name }) => name),
     ['code', 'code-fraction', 'count-lines', 'math', 'math-plain', 'stem', 'swe'],
@@ -36,7 +39,7 @@ test('a handler of one’s own is loaded from its file and checks its tasks', as
 
 test('every example of a handler is a task of it', async () => {
   const examples = ['count-lines', 'mini-swe-agent'].map((name) => `./examples/handlers/${name}.ts`);
-  const registry = await loadHandlers(examples, { folder: PROJECT_ROOT, python });
+  const registry = await loadHandlers({ handlers: examples }, { folder: PROJECT_ROOT, python });
   for (const { name, example } of registry.list()) {
     registry.open({ handler: name, id: 'example', data: example });
   }
@@ -67,7 +70,7 @@ test('a handler asks for the time that its tasks take', () => {
 test('a module that is no handler is refused with what is missing', async () => {
   const load = async (name: string, text: string) => {
     await writeFile(path.join(folder, name), text);
-    return loadHandlers([`./${name}`], { folder, python });
+    return loadHandlers({ handlers: [`./${name}`] }, { folder, python });
   };
   await assert.rejects(load('a.mjs', 'export default {}'), /a\.mjs: its default export has no name/);
   await assert.rejects(load('b.mjs', 'export default { name: "b" }'), /has no schema/);
@@ -76,7 +79,7 @@ test('a module that is no handler is refused with what is missing', async () => 
   await assert.rejects(load('e.mjs', without.replace('REST', ', tools() {}')), /has no prompt\(\)/);
   await assert.rejects(load('f.mjs', without.replace('REST', ', run: 1')), /has no run\(\)/);
   await load('g.mjs', without.replace('REST', ', run() {}'));
-  await assert.rejects(loadHandlers(['./none.mjs'], { folder, python }), /none\.mjs/);
+  await assert.rejects(loadHandlers({ handlers: ['./none.mjs'] }, { folder, python }), /none\.mjs/);
   const twice = `const h = { name: 'math', schema: { safeParse() {} }, tools() {}, prompt() {}, evaluate() {} }; export default h`;
   await assert.rejects(load('d.mjs', twice), /two handlers are called math/);
 });
@@ -96,7 +99,7 @@ test('a prompt file is messages by role, with values put in literally', () => {
 test('GSM8K, MATH and AMC lines are maths tasks as they are; the gold answer is not in the prompt', async () => {
   const sandbox = () => assert.fail('an answer is graded without a sandbox');
   const signal = AbortSignal.timeout(60_000);
-  const { python: programs } = await loadHandlers([], { python });
+  const { python: programs } = await loadHandlers({ handlers: [] }, { python });
   for (const [data, answer, reward] of [
     [{ question: 'Two and two?', answer: '2+2 = <<2+2=4>>4\n#### 4' }, '4', 1],
     [{ problem: 'Half?', solution: 'It is $\\boxed{\\frac{1}{2}}$.', level: 'Level 1' }, '0.5', 1],

@@ -3,6 +3,7 @@ import { chmod, mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
+import { gzipSync } from 'node:zlib';
 import { readReport, statusIn } from '../../activities/handlers/swe/report.ts';
 import { emptyFolder } from '../../activities/handlers/swe/sandbox.ts';
 import { sweHandler } from '../../activities/handlers/swe/swe.ts';
@@ -225,7 +226,10 @@ test('where folders of tasks are named, a task names nothing outside of them', a
     });
   }
   const grade = swe.evaluate({
-    ...{ task: swe.schema.parse({ ...row, repository: '/etc', packages }), outcome: { patch: '' } },
+    ...{
+      task: swe.schema.parse({ ...row, repository: '/etc', packages }),
+      outcome: { patch: gzipSync('').toString('base64') },
+    },
     sandbox: async () => assert.fail('it was given a sandbox'),
     seconds: 1,
   } as unknown as Parameters<typeof swe.evaluate>[0]);

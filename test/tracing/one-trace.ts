@@ -72,7 +72,7 @@ test('one trace from the trainer’s request through the workflow, its stages, t
     config,
     client,
     store: new TrajectoryStore(config.derived.storeFolder),
-    handlers: await loadHandlers([HANDLER], { python: () => loadTools().python }),
+    handlers: await loadHandlers({ handlers: [HANDLER] }, { python: () => loadTools().python }),
     tokens: undefined,
     traced: true,
     log: pino({ level: 'silent' }),

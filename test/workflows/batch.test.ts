@@ -248,7 +248,7 @@ test('the command line runs a batch of groups over a file of tasks, and takes it
     env: {},
     flags: { temporal: { address: service.address }, store: { folder } },
   });
-  const registry = await loadHandlers([], { python: () => loadTools().python });
+  const registry = await loadHandlers({ handlers: [] }, { python: () => loadTools().python });
   const file = path.join(folder, 'tasks.jsonl');
   const rows = [
     [0, 1],

@@ -19,7 +19,7 @@ const MB = 1024 ** 2;
  * That what a task names on this host may be shown to its agent. Links are followed: a task names a path, whoever keeps
  * the folders what is there. @throws RolloutError InvalidTask naming the field
  */
-export function checkPlaces({ image, repository, packages }: Environment, folders: readonly string[]): void {
+function checkPlaces({ image, repository, packages }: Environment, folders: readonly string[]): void {
   if (folders.length === 0) return;
   const above = folders.map(real);
   const places = image === undefined ? { repository, packages } : { image };
@@ -41,10 +41,18 @@ function real(place: string): string {
   }
 }
 
-/** What an instance's sandbox shows, the agent's and the grader's: the repository as it was, and its packages. */
-export function sandboxOf({ image, repository, packages }: Environment): Partial<SandboxSpec> & {
-  limits: SandboxLimits;
-} {
+/**
+ * What an instance's sandbox shows, the agent's and the grader's: the repository as it was, and its packages.
+ * `folders`: below which tasks may name what lies on this host; anywhere if there is none.
+ * @throws RolloutError InvalidTask naming the field that names something else
+ */
+export function sandboxOf(
+  environment: Environment,
+  folders: readonly string[] = [],
+): Partial<SandboxSpec> & { limits: SandboxLimits; environment: Record<string, string> } {
+  checkPlaces(environment, folders);
+  const { image, repository, packages } = environment;
+  const variables = variablesOf(environment);
   const limits = {
     memoryBytes: 4096 * MB,
     processes: 512,
@@ -57,11 +65,12 @@ export function sandboxOf({ image, repository, packages }: Environment): Partial
   };
   if (image !== undefined) {
     // Over the image's own: its history may hold the fix.
-    return { image, limits, binds: [{ source: emptyFolder(), target: `${repository}/.git` }] };
+    const binds = [{ source: emptyFolder(), target: `${repository}/.git` }];
+    return { image, limits, binds, environment: variables };
   }
   const binds = [{ source: repository, target: SOURCE }];
   if (packages !== undefined) binds.push({ source: packages, target: PACKAGES });
-  return { limits, binds };
+  return { limits, binds, environment: variables };
 }
 
 /**
@@ -84,13 +93,9 @@ export function emptyFolder(parent = os.tmpdir()): string {
 }
 
 /** The grader's, in which tests do not wait for each other until the deadline. */
-export function graderSandboxOf(environment: Environment): Partial<SandboxSpec> {
-  const { limits, ...shown } = sandboxOf(environment);
-  return {
-    ...shown,
-    limits: { ...limits, idleSeconds: IDLE_SECONDS },
-    environment: variablesOf(environment),
-  };
+export function graderSandboxOf(...asked: Parameters<typeof sandboxOf>): Partial<SandboxSpec> {
+  const { limits, ...shown } = sandboxOf(...asked);
+  return { ...shown, limits: { ...limits, idleSeconds: IDLE_SECONDS } };
 }
 
 /** What instances' Python needs in its environment. */

@@ -7,15 +7,7 @@ import { finish } from '../../tools/finish.ts';
 import { defineHandler } from '../handler.ts';
 import { loadPrompt } from '../prompt-file.ts';
 import { ended, rewardOf, runTests } from './grade.ts';
-import {
-  checkPlaces,
-  graderSandboxOf,
-  must,
-  placeRepository,
-  REPOSITORY,
-  sandboxOf,
-  variablesOf,
-} from './sandbox.ts';
+import { graderSandboxOf, must, placeRepository, REPOSITORY, sandboxOf } from './sandbox.ts';
 import { instanceOf, SweTask } from './task.ts';
 
 /** Bytes of a patch, and of what an outcome holds of it: it travels with the trajectory. */
@@ -48,11 +40,7 @@ export function sweHandler({ taskFolders = [] }: { readonly taskFolders?: readon
       image: '/images/acme__calc-1.sif',
     },
 
-    sandbox: (task) => {
-      const { environment } = instanceOf(task);
-      checkPlaces(environment, taskFolders);
-      return { ...sandboxOf(environment), environment: variablesOf(environment) };
-    },
+    sandbox: (task) => sandboxOf(instanceOf(task).environment, taskFolders),
     // Suites run for minutes; so long has SWE-bench's own harness for one.
     deadlines: () => ({ runSeconds: 1800, evaluateSeconds: 1800 }),
     tools: () => [bash, editor, finish],
@@ -83,7 +71,6 @@ export function sweHandler({ taskFolders = [] }: { readonly taskFolders?: readon
 
     evaluate: async ({ task, outcome, sandbox, seconds }) => {
       const instance = instanceOf(task);
-      checkPlaces(instance.environment, taskFolders);
       if (typeof outcome.tooLarge === 'string') {
         return rewardOf(instance, { applied: false, timedOut: false, results: undefined });
       }
@@ -91,7 +78,7 @@ export function sweHandler({ taskFolders = [] }: { readonly taskFolders?: readon
         throw new RolloutError('GraderFailed', 'the outcome holds no patch');
       const patch = gunzipSync(Buffer.from(outcome.patch, 'base64'), { maxOutputLength: MOST_PATCH });
       // What is left when the rest has taken its time: tests that hang are the policy's, a grade that does not end is ours.
-      const fresh = await sandbox(graderSandboxOf(instance.environment));
+      const fresh = await sandbox(graderSandboxOf(instance.environment, taskFolders));
       return rewardOf(instance, await runTests(fresh, instance, { patch, seconds: seconds * 0.7 }));
     },
   });
