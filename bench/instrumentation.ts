@@ -14,7 +14,7 @@ const OPEN = 48;
 /** Rounds before: what has just been started takes more of a processor. */
 const WARM_UP = 2;
 /** Milliseconds after which no further round is begun. */
-const LAST_ROUND_AFTER_MS = 240_000;
+const LAST_ROUND_AFTER_MS = 480_000;
 /** As monitoring/prometheus.yml scrapes. */
 const SCRAPE_MS = 15_000;
 const FIRST_METRICS_PORT = 29_464;
@@ -23,9 +23,11 @@ const FIRST_METRICS_PORT = 29_464;
 const KINDS = ['off', 'on', 'traced'] as const;
 type Kind = (typeof KINDS)[number];
 
+/** Rollouts a second; processor time of one in milliseconds, of our processes and with the Temporal server's. */
 interface Round {
   readonly perSecond: number;
   readonly cpu: number;
+  readonly allCpu: number;
 }
 
 /**
@@ -86,23 +88,41 @@ function resultOf(rounds: readonly Record<Kind, Round>[]): BenchResult {
   const figures = (kind: Kind) => ({
     rollouts_per_s: median((round) => round[kind].perSecond),
     workers_cpu_ms_per_rollout: median((round) => round[kind].cpu),
+    all_cpu_ms_per_rollout: median((round) => round[kind].allCpu),
+  });
+  const beside = (kind: 'on' | 'traced', name: string) => ({
+    ...interval(`${name}_per_s`, rounds, (round) => round[kind].perSecond / round.off.perSecond),
+    ...interval(`${name}_cpu`, rounds, (round) => round.off.cpu / round[kind].cpu),
+    ...interval(`${name}_all_cpu`, rounds, (round) => round.off.allCpu / round[kind].allCpu),
   });
   return {
     ...{ bench: 'instrumentation', n: rounds.length * OPEN, rounds: rounds.length, ...figures('on') },
     peers: { off: figures('off'), traced: figures('traced') },
-    ratios: {
-      off_per_s: median(({ off, on }) => on.perSecond / off.perSecond),
-      off_cpu: median(({ off, on }) => off.cpu / on.cpu),
-      traced_off_per_s: median(({ off, traced }) => traced.perSecond / off.perSecond),
-      traced_off_cpu: median(({ off, traced }) => off.cpu / traced.cpu),
-    },
+    ratios: { ...beside('on', 'off'), ...beside('traced', 'traced_off') },
   };
 }
 
+/** The mean of a ratio over the rounds (of logarithms), and between what it lies at 95 %, as `_low` and `_high`. */
+function interval(
+  name: string,
+  rounds: readonly Record<Kind, Round>[],
+  of: (round: Record<Kind, Round>) => number,
+) {
+  const logs = rounds.map((round) => Math.log(of(round)));
+  const mean = logs.reduce((sum, value) => sum + value, 0) / logs.length;
+  const variance = logs.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (logs.length - 1);
+  const error = 1.96 * Math.sqrt(variance / logs.length);
+  const at = (offset: number) => rounded(Math.exp(mean + offset));
+  return { [name]: at(0), [`${name}_low`]: at(-error), [`${name}_high`]: at(error) };
+}
+
 async function round({ members, client }: Cluster, name: string): Promise<Round> {
-  const ours = [...members.values()].filter((member) => member.name !== 'temporal');
-  const pids = ours.map(({ pid }) => pid as number);
-  const before = cpuMs(pids);
+  const pidsOf = (isTemporal: boolean) =>
+    [...members.values()]
+      .filter((member) => (member.name === 'temporal') === isTemporal)
+      .map(({ pid }) => pid as number);
+  const [ours, server] = [pidsOf(false), pidsOf(true)];
+  const before = [cpuMs(ours), cpuMs(server)] as const;
   const began = performance.now();
   await Promise.all(
     Array.from({ length: OPEN }, async (_, index) => {
@@ -113,7 +133,11 @@ async function round({ members, client }: Cluster, name: string): Promise<Round>
     }),
   );
   const seconds = (performance.now() - began) / 1000;
-  return { perSecond: rounded(OPEN / seconds), cpu: rounded((cpuMs(pids) - before) / OPEN) };
+  const [cpu, serverCpu] = [cpuMs(ours) - before[0], cpuMs(server) - before[1]];
+  return {
+    ...{ perSecond: rounded(OPEN / seconds), cpu: rounded(cpu / OPEN) },
+    allCpu: rounded((cpu + serverCpu) / OPEN),
+  };
 }
 
 async function scrape(clusters: ReadonlyMap<Kind, Cluster>): Promise<void> {

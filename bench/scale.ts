@@ -15,28 +15,29 @@ const NEWCOMERS = 10;
 const CALLERS = 64;
 /** Rollouts that go through before anything is measured. */
 const WARM_UP = 32;
-/** Milliseconds in which rollouts are begun, and those in which the last of them may get to the model: then it is measured what is open. */
-const BEGIN_MS = 160_000;
-const SETTLE_MS = 30_000;
+/** Milliseconds for each rollout to be begun, and in which the last of them may get to the model: then it is measured what is open. */
+const BEGIN_MS = 300;
+const SETTLE_MS = 60_000;
 /** Milliseconds that the newcomers may take in all, and the end of all. */
 const NEWCOMERS_MS = 30_000;
-const CANCEL_MS = 90_000;
+const CANCEL_MS = 300_000;
 
 /**
  * Rollouts that all wait for the model, without sandboxes: what they take in memory, how long a new one takes to its first
  * request meanwhile, and how long it takes to cancel them all by one call.
  */
-export async function benchScale({ n, say }: BenchOptions): Promise<BenchResult> {
+export async function benchScale({ n, say, production }: BenchOptions): Promise<BenchResult> {
   const seen: Record<string, Scale> = {};
   let last: Scale | undefined;
   for (const open of n === null ? OPEN : [n]) {
-    last = await withFolder('s-', (root) => scaleOf(open, root, say));
+    last = await withFolder('s-', (root) => scaleOf(open, root, { say, production }));
     seen[`open_${open}`] = last;
     say(`${open} open: ${JSON.stringify(last)}`);
   }
   const { open, rss_mb_per_1000_open, rollouts_per_s, ...rest } = last as Scale;
   const figures = { open, rss_mb_per_1000_open, rollouts_per_s, ...rest };
-  return { bench: 'scale', n: NEWCOMERS, ...figures, runs: seen, peers: {}, ratios: {} };
+  const server = production ? 'postgresql' : 'dev';
+  return { bench: 'scale', n: NEWCOMERS, ...figures, server, runs: seen, peers: {}, ratios: {} };
 }
 
 interface Scale {
@@ -59,7 +60,11 @@ interface Scale {
   readonly left_open: number;
 }
 
-async function scaleOf(asked: number, root: string, say: BenchOptions['say']): Promise<Scale> {
+async function scaleOf(
+  asked: number,
+  root: string,
+  { say, production }: Pick<BenchOptions, 'say' | 'production'>,
+): Promise<Scale> {
   const llm = await PolicyServer.start();
   const cluster = await Cluster.start({
     ...{
@@ -69,6 +74,7 @@ async function scaleOf(asked: number, root: string, say: BenchOptions['say']): P
       llmUrl: llm.url,
       silentLlmSeconds: 3600,
       runWorkers: 1,
+      production,
     },
     handlers: [fileURLToPath(new URL('./waiting.ts', import.meta.url))],
     workers: { initSlots: 64 },
@@ -96,7 +102,7 @@ async function scaleOf(asked: number, root: string, say: BenchOptions['say']): P
     await Promise.all(
       Array.from({ length: CALLERS }, async () => {
         for (const at of numbers) {
-          if (since(started) > BEGIN_MS) break;
+          if (since(started) > BEGIN_MS * asked) break;
           await begin(`open-${at}`, 'all');
           begun++;
         }

@@ -1,6 +1,6 @@
 // `npm run test:production`: the chaos suite's short form, a backup that is restored and the overhead benchmark, each on a
 // production Temporal server with a new PostgreSQL. Builds the server once, into the cache folder (minutes, needs Go); needs PostgreSQL's programs.
-// `-- chaos`, `-- restore` or `-- overhead` runs only that one.
+// `-- chaos`, `-- restore`, `-- overhead` or `-- scale` runs only that one; `scale` (many open rollouts, half an hour) only so.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, openSync } from 'node:fs';
@@ -24,7 +24,10 @@ const WHAT: Record<string, string[]> = {
   chaos: ['chaos/main.ts', '--short'],
   restore: ['scripts/production/restore.ts'],
   overhead: ['bench/main.ts', 'overhead', '--n', '64'],
+  scale: ['bench/main.ts', 'scale'],
 };
+/** What runs where nothing is named. */
+const USUAL = ['chaos', 'restore', 'overhead'];
 
 /** The user as whom a PostgreSQL runs: it refuses root. */
 interface User {
@@ -42,7 +45,7 @@ async function main(wanted: readonly string[]): Promise<boolean> {
   console.log(`Temporal server ${SERVER_VERSION} in ${programs}`);
   await run(path.join(SCRIPTS, 'install.sh'), [programs], { env, timeoutMs: 3_600_000 });
   let passed = true;
-  for (const name of wanted.length > 0 ? wanted : Object.keys(WHAT)) {
+  for (const name of wanted.length > 0 ? wanted : USUAL) {
     console.log(`\n${name}, on a new database`);
     passed = (await onNewDatabase(programs, WHAT[name] as string[])) && passed;
   }

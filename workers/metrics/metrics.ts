@@ -13,6 +13,11 @@ export type Look = () => Promise<void> | void;
 
 /** Looks are not taken again within this time, in milliseconds: two scrapers cost no more than one. */
 const FRESH_MS = 2000;
+/**
+ * Milliseconds between two looks at the event loop. Each wakes the process: prom-client's 10 cost an idle one 0.4 % of a
+ * processor, six of them more than all else that is counted.
+ */
+const LOOP_LOOKS_MS = 100;
 
 /** The metrics of one process: those of its components, and of the process itself. */
 export class Metrics {
@@ -27,7 +32,7 @@ export class Metrics {
     for (const [name, spec] of Object.entries(METRICS) as [MetricName, MetricSpec][]) {
       if (components.includes(spec.component)) this.#made.set(name, this.#make(name, spec));
     }
-    collectDefaultMetrics({ register: this.registry });
+    collectDefaultMetrics({ register: this.registry, eventLoopMonitoringPrecision: LOOP_LOOKS_MS });
   }
 
   /** Whether this process has the metrics of a component. */

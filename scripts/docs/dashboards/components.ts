@@ -312,6 +312,7 @@ export const components: readonly Dashboard[] = [
       },
       {
         title: 'Workers: event loop, p99',
+        help: 'Time between two looks at it, which are 0.1 s apart where nothing holds it up.',
         unit: 's',
         targets: [
           {
