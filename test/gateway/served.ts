@@ -31,6 +31,8 @@ export interface GatewayOptions {
   readonly settings?: Record<string, unknown>;
   /** The same of its section `llm`. */
   readonly llm?: Record<string, unknown>;
+  /** The same of its section `rollout`. */
+  readonly rollout?: Record<string, unknown>;
   /** Only who has a token of the file is let in. */
   readonly guarded?: boolean;
 }
@@ -52,9 +54,9 @@ export function served(settings?: Record<string, string>, initSlots?: number): S
     store,
     folder,
     tokensFile,
-    async gateway({ settings: gateway = {}, llm = {}, guarded = false } = {}) {
+    async gateway({ settings: gateway = {}, llm = {}, rollout = {}, guarded = false } = {}) {
       const app = await makeApp({
-        config: loadConfig({ env: {}, flags: { gateway, llm, store: { folder: storeFolder } } }),
+        config: loadConfig({ env: {}, flags: { gateway, llm, rollout, store: { folder: storeFolder } } }),
         client: service.client,
         store,
         handlers: await loadHandlers({ handlers: [] }, { python: () => loadTools().python }),
