@@ -32,8 +32,8 @@ export async function workflowBundle(
   const bundle = await bundleWorkflowCode({
     workflowsPath: path.join(PROJECT_ROOT, 'workflows', 'index.ts'),
     logger,
-    workflowInterceptorModules: ['unreadable-signals.ts', ...(traced ? ['tracing.ts'] : [])].map((name) =>
-      path.join(PROJECT_ROOT, 'workflows', name),
+    workflowInterceptorModules: ['unreadable-signals', 'log-lines', ...(traced ? ['tracing'] : [])].map(
+      (name) => path.join(PROJECT_ROOT, 'workflows', `${name}.ts`),
     ),
     ...(failureConverterPath === undefined ? {} : { failureConverterPath }),
   });

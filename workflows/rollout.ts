@@ -22,6 +22,7 @@ import type { Placement, RunReport } from '../contracts/stages.ts';
 import { stageFailureOf } from './failures.ts';
 import { requestProblem } from './guards.ts';
 import { HeldSandbox } from './held-sandbox.ts';
+import { linesSay } from './log-lines.ts';
 import { type Known, summaryOf, ungradedRecord } from './record.ts';
 import { RunEntries } from './run-entries.ts';
 import { concludeActivity, evaluateStage, initStage } from './stages.ts';
@@ -323,6 +324,7 @@ class Rollout implements Known, Steered {
 
   private enter(stage: Stage, details: string): void {
     this.stage = stage;
+    linesSay({ stage, attempt: this.attempt });
     const host = this.sandbox?.placement.host;
     // Init waits for a host with room, so lists say `queued` until the agent works: one write less for the
     // server. Histories of requests without a whole deadline are from before that.
