@@ -9,6 +9,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { readEndpoints } from '../../config/endpoints.ts';
 import { PROJECT_ROOT } from '../../config/tools.ts';
+import { withParentDeath } from '../../temporal-config/dev-server.ts';
 import { makeWorld, VersionedServer } from '../pool/versioned-server.ts';
 import { freePort } from '../support/temporal.ts';
 import { tokenizerFolder } from '../support/tokenizer-folders.ts';
@@ -160,8 +161,13 @@ async function serve(line: string, says: string): Promise<void> {
 
 /** @returns what it has printed so far */
 function background(file: string, args: string[]): () => string {
-  // A group of its own, to be ended with all that it started.
-  const child = spawn(file, args, { cwd: folder, env, detached: true, stdio: ['ignore', 'pipe', 'pipe'] });
+  // A group of its own, to be ended with all that it started; and with this process, should that be ended from outside.
+  const child = spawn(...withParentDeath(file, args), {
+    cwd: folder,
+    env,
+    detached: true,
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
   services.push({ child, ended: once(child, 'exit') });
   let output = '';
   for (const stream of [child.stdout, child.stderr]) {
