@@ -15,7 +15,7 @@ async function main(): Promise<void> {
   const { workerPort } = config.metrics;
   const { metrics, close: closeMetrics } = await startMetrics(config, workerPort, componentsOf(roles), log);
   const tracing = await startTracing(config, 'worker');
-  const { workers, close } = await makeWorkers(config, roles, { metrics, tracing });
+  const { workers, close } = await makeWorkers(config, roles, { log, metrics, tracing });
   const { address: temporal } = temporalConnection(config).connectionOptions;
   log.info({ roles, host: config.derived.host, temporal }, 'worker is up');
   announceReady();

@@ -5,6 +5,7 @@ import {
   Worker,
   type WorkerOptions,
 } from '@temporalio/worker';
+import type { Logger } from 'pino';
 import { PARSERS } from '../activities/agent/parsers/formats.ts';
 import { makeEvaluateActivities } from '../activities/evaluate.ts';
 import { makeGroupActivities } from '../activities/groups/activities.ts';
@@ -40,6 +41,7 @@ import { type TakenQueue, watchQueues } from './metrics/queues.ts';
 import type { Component } from './metrics/table.ts';
 import { joinPool } from './pool/member.ts';
 import { sandboxHostAddress } from './sandbox-host/address.ts';
+import { stageLines } from './stage-lines.ts';
 import type { Tracing } from './tracing/tracing.ts';
 import { withWork } from './work-context.ts';
 import { workflowBundle } from './workflow-bundle.ts';
@@ -69,6 +71,7 @@ export interface RoleWorkers {
 
 /** What looks on while workers work. */
 export interface Instruments {
+  readonly log?: Logger;
   readonly metrics?: Metrics | undefined;
   readonly tracing?: Tracing | undefined;
 }
@@ -77,7 +80,7 @@ export interface Instruments {
 export async function makeWorkers(
   config: Config,
   roles: readonly Role[],
-  { metrics, tracing }: Instruments = {},
+  { log, metrics, tracing }: Instruments = {},
 ): Promise<RoleWorkers> {
   const connected = await connect(config);
   const { connection, namespace, dataConverter } = connected;
@@ -99,7 +102,7 @@ export async function makeWorkers(
     // machine three seconds of fifteen.
     maxHeartbeatThrottleInterval: '1s',
     interceptors: {
-      activity: [...(tracing ? [tracing.activity] : []), ...interceptorsOf(metrics)],
+      activity: [...(tracing ? [tracing.activity] : []), ...interceptorsOf(log, metrics)],
       ...(tracing && { client: tracing.client }),
     },
     ...(tracing && { sinks: tracing.sinks }),
@@ -238,9 +241,16 @@ function deploymentOf({ workers: { buildId } }: Config): Pick<WorkerOptions, 'wo
   };
 }
 
-function interceptorsOf(metrics: Metrics | undefined): ActivityInterceptorsFactory[] {
-  if (!metrics) return [withWork];
-  return [withWork, countActivities(metrics), ...(metrics.has('agents') ? [countRuns(metrics)] : [])];
+function interceptorsOf(
+  log: Logger | undefined,
+  metrics: Metrics | undefined,
+): ActivityInterceptorsFactory[] {
+  return [
+    withWork,
+    ...(log ? [stageLines(log)] : []),
+    ...(metrics ? [countActivities(metrics)] : []),
+    ...(metrics?.has('agents') ? [countRuns(metrics)] : []),
+  ];
 }
 
 /** Tells of the queues that this process takes from, of its slots, and of the rollouts that are open. */

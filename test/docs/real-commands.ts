@@ -8,7 +8,7 @@ import { after, before, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { readEndpoints } from '../../config/endpoints.ts';
-import { PROJECT_ROOT } from '../../config/tools.ts';
+import { loadTools, PROJECT_ROOT } from '../../config/tools.ts';
 import { withParentDeath } from '../../temporal-config/dev-server.ts';
 import { makeWorld, VersionedServer } from '../pool/versioned-server.ts';
 import { freePort } from '../support/temporal.ts';
@@ -44,6 +44,7 @@ before(async () => {
   const rollouts = `#!/bin/sh\nexec ${process.execPath} ${path.join(PROJECT_ROOT, 'bin', 'rollouts.mjs')} "$@"\n`;
   await writeFile(inside('bin/rollouts'), rollouts);
   await chmod(inside('bin/rollouts'), 0o755);
+  await symlink(loadTools().temporal, inside('bin/temporal'));
   const problem = (id: number) =>
     JSON.stringify({ id: `p${id}`, question: `${id} + 1?`, answer: `#### ${id + 1}` });
   await writeFile(inside('problems.jsonl'), `${problem(1)}\n${problem(2)}\n`);

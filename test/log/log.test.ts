@@ -9,6 +9,7 @@ import { RolloutError } from '../../contracts/failures.ts';
 import { LlmServer } from '../../contracts/llm.ts';
 import { type LogComponent, makeLogger, temporalLogger } from '../../workers/log.ts';
 import { redacted } from '../../workers/redact.ts';
+import { stageLines } from '../../workers/stage-lines.ts';
 import { withWork } from '../../workers/work-context.ts';
 
 /** A logger of a component, and the lines it has written. */
@@ -48,6 +49,18 @@ test('a line from anywhere within a stage says of which rollout, attempt, stage 
     },
   );
   assert.deepEqual([outside?.host, outside?.rollout, outside?.stage], ['host-7', undefined, undefined]);
+});
+
+test('each stage of a rollout ends with a line', async () => {
+  const { logger, lines } = logged('worker');
+  const env = new MockActivityEnvironment(info, { interceptors: [withWork, stageLines(logger)] });
+  const report = { ended: 'finished', turns: 3, tokens: 70, ms: 900, policyVersions: [1, 1] };
+  await env.run(async (_input: unknown) => report, { request, attempt: 2 });
+  const { msg, rollout, attempt, stage, ended, turns, tokens, ms } = lines[0] ?? {};
+  assert.deepEqual(
+    [msg, rollout, attempt, stage, ended, turns, tokens, ms, lines.length],
+    ['its agent has stopped', 'batch:task:3', 2, 'run', 'finished', 3, 70, 900, 1],
+  );
 });
 
 test('what the SDK and an activity’s own log say comes in the same form, with the same fields', async () => {
