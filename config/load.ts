@@ -129,7 +129,14 @@ function stackValues(stateFolder: string): Tree {
   };
 }
 
-const NOT_VALUES = new Set(['ROLLOUTS_CONFIG', 'ROLLOUTS_CACHE']);
+const NOT_VALUES = new Set([
+  'ROLLOUTS_CONFIG',
+  'ROLLOUTS_CACHE',
+  // Of the scripts for Slurm, which hand their variables on.
+  'ROLLOUTS_CHECKOUT',
+  'ROLLOUTS_SHARED',
+  'ROLLOUTS_DATABASE',
+]);
 
 function readEnvironment(env: NodeJS.ProcessEnv): Tree {
   const names = new Map(valueNames().map((name) => [environmentName(name), name]));

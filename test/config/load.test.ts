@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import { writeEndpoints } from '../../config/endpoints.ts';
 import { loadConfig } from '../../config/load.ts';
 import { environmentName, valueNames } from '../../config/names.ts';
@@ -112,4 +113,17 @@ test('text stays text, empty is not set, and handlers of a file are beside that 
   assert.equal(config.llm.threads, undefined);
   assert.deepEqual(config.workers.handlers, [path.join(root, 'mine.ts'), 'a-package']);
   assert.equal(config.derived.configFile, file);
+});
+
+test('variables that the scripts for production hand on are values, or known to be none', () => {
+  const folder = fileURLToPath(new URL('../../temporal-config/production/', import.meta.url));
+  const scripts = readdirSync(folder, { recursive: true, encoding: 'utf8' })
+    .filter((name) => /\.(sh|sbatch|ya?ml|service)$|file$/.test(name))
+    .map((name) => readFileSync(path.join(folder, name), 'utf8'));
+  const variables = new Set(scripts.join('\n').match(/\bROLLOUTS_[A-Z_]+\b/g));
+  assert.ok(variables.has('ROLLOUTS_SHARED') && variables.has('ROLLOUTS_STORE_FOLDER'));
+  const known = new Set([...valueNames().map(environmentName), 'ROLLOUTS_CONFIG']);
+  for (const variable of variables) {
+    if (!known.has(variable)) loadConfig({ env: { [variable]: 'x' }, root });
+  }
 });
