@@ -325,7 +325,10 @@ async function runEntry(
   const forward = (signal: NodeJS.Signals) => child.kill(signal);
   process.on('SIGTERM', forward);
   process.on('SIGINT', () => {}); // the terminal sends it to the child as well
-  return new Promise((resolve) => child.once('exit', (status) => resolve(status ?? 1)));
+  return new Promise((resolve, reject) => {
+    child.once('exit', (status) => resolve(status ?? 1));
+    child.once('error', ({ message }) => reject(new Error(`${command} could not be started: ${message}`)));
+  });
 }
 
 /** An error as a person wants it: the message, and what to do where the failure table says. */

@@ -39,9 +39,13 @@ export function devServerArguments(options: DevServerOptions): string[] {
  * The command that ends a program when this process dies, where the system has one (util-linux): the server
  * itself cannot watch its parent.
  */
-export function withParentDeath(command: string, args: readonly string[]): [string, string[]] {
+export function withParentDeath(
+  command: string,
+  args: readonly string[],
+  signal: 'KILL' | 'TERM' = 'KILL',
+): [string, string[]] {
   const setpriv = ['/usr/bin/setpriv', '/bin/setpriv'].find((file) => existsSync(file));
-  return setpriv ? [setpriv, ['--pdeathsig', 'KILL', '--', command, ...args]] : [command, [...args]];
+  return setpriv ? [setpriv, ['--pdeathsig', signal, '--', command, ...args]] : [command, [...args]];
 }
 
 /** Milliseconds for one question: a server that ends while it starts answers none. */

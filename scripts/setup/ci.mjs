@@ -17,7 +17,10 @@ const PACKAGES = [
 
 async function aptGet(...args) {
   const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' };
-  await run('apt-get', ['-q', ...args], { env, onLine: (line) => console.log(`  ${line}`) });
+  await run('apt-get', ['-q', '-o', 'DPkg::Lock::Timeout=600', ...args], {
+    env,
+    onLine: (line) => console.log(`  ${line}`),
+  });
 }
 
 async function main() {

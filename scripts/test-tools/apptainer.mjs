@@ -42,12 +42,14 @@ async function installHelpers(env) {
   const missing = HELPERS.filter(({ program }) => findOnPath(program, env.PATH).length === 0);
   if (missing.length === 0) return;
   const quiet = { env: { ...env, DEBIAN_FRONTEND: 'noninteractive' } };
-  const install = ['-q', 'install', '-y', '--no-install-recommends', ...missing.map(({ name }) => name)];
+  // Another installation may be under way.
+  const apt = ['-q', '-o', 'DPkg::Lock::Timeout=600'];
+  const install = [...apt, 'install', '-y', '--no-install-recommends', ...missing.map(({ name }) => name)];
   try {
     await run('apt-get', install, quiet);
   } catch {
     // The lists may be older than the mirror.
-    await run('apt-get', ['-q', 'update'], quiet);
+    await run('apt-get', [...apt, 'update'], quiet);
     await run('apt-get', install, quiet);
   }
 }

@@ -30,7 +30,7 @@ const SERVER = ['http://gpu-5:8000', '{vllm}'] as const;
 const WITH_KEYS = ['rollouts', 'ROLLOUTS_TEMPORAL_ENCRYPTION_KEYS={other}/keys.json rollouts'] as const;
 const TOKENIZER = ['~/models/Qwen3-8B', '{tokenizer}'] as const;
 const SERVER_UP = { file: 'scripts/production/main.ts', has: 'install.sh' } as const;
-const SLURM = { checked: 'temporal-config/production/slurm' } as const;
+const SLURM = { file: 'scripts/slurm/story.ts', has: 'server.sbatch' } as const;
 const DOCKER = { checked: 'temporal-config/production/Dockerfile' } as const;
 const KUBERNETES = { checked: 'temporal-config/production/kubernetes' } as const;
 const TRAINING = { byHand: 'examples/training/main.ts' } as const;

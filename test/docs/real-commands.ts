@@ -163,7 +163,7 @@ async function serve(line: string, says: string): Promise<void> {
 /** @returns what it has printed so far */
 function background(file: string, args: string[]): () => string {
   // A group of its own, to be ended with all that it started; and with this process, should that be ended from outside.
-  const child = spawn(...withParentDeath(file, args), {
+  const child = spawn(...withParentDeath(file, args, 'TERM'), {
     cwd: folder,
     env,
     detached: true,

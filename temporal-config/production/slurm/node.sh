@@ -16,7 +16,8 @@ flock 9
 ROLLOUTS_SANDBOX_HOST=${SLURMD_NODENAME:-$(hostname --short)}-${SLURM_JOB_ID:-0}
 export ROLLOUTS_STATE_FOLDER ROLLOUTS_SANDBOX_HOST
 export ROLLOUTS_STORE_FOLDER=$ROLLOUTS_SHARED/store ROLLOUTS_SANDBOX_BACKEND=apptainer
-rollouts() { node "$ROLLOUTS_CHECKOUT/bin/rollouts.mjs" "$@"; }
+# No function: in the background that is a shell of its own, which a signal ends before it reaches the program.
+rollouts=(node "$ROLLOUTS_CHECKOUT/bin/rollouts.mjs")
 
 # What workers and the host take to stop.
 STOP_SECONDS=30
@@ -28,9 +29,9 @@ start() {
   until ROLLOUTS_TEMPORAL_ADDRESS=$(address_now) && [ -n "$ROLLOUTS_TEMPORAL_ADDRESS" ] &&
     answers "$ROLLOUTS_TEMPORAL_ADDRESS"; do rest 2; done
   export ROLLOUTS_TEMPORAL_ADDRESS
-  rollouts host &
+  "${rollouts[@]}" host &
   host=$!
-  rollouts worker --roles init,run &
+  "${rollouts[@]}" worker --roles init,run &
   worker=$!
 }
 stop() {
@@ -43,12 +44,14 @@ stop() {
 rest() {
   sleep "$1" &
   wait $! || true
-  if [ -n "$told" ]; then leave 0 12; fi
+  if [ -n "$told" ]; then leave 0 8; fi
 }
 # What runs may end for so many seconds, then it goes on elsewhere for so many; what is left begins again elsewhere.
 leave() {
   trap '' TERM
-  [ -z "${host:-}" ] || rollouts host drain --within "$1" --moving "$2" || true
+  if [ -n "${host:-}" ]; then
+    timeout $(($1 + $2 + 5)) "${rollouts[@]}" host drain --within "$1" --moving "$2" || true
+  fi
   exit 0
 }
 leave_before() {
