@@ -84,7 +84,7 @@ export class Story {
     this.expect((await cluster.jobState(job)) === 'RUNNING', `job ${job} did not outlive one of its nodes`);
     await this.land(flight, ({ rolloutId, retried, attempt }) => {
       const lost = retried.filter(({ type }) => /^(HostLost|SandboxLost|WorkerLost)$/.test(type));
-      const again = lost.length > 0 && attempt > 0;
+      const again = lost.length > 0 && attempt > 1;
       if (struck.includes(rolloutId)) return again ? [] : ['did not begin again, though its node died'];
       return again ? ['began again, though its node lived'] : [];
     });
@@ -105,7 +105,7 @@ export class Story {
     this.expect(state === 'COMPLETED', `job ${job} did not leave in time: ${state}`);
     await this.elsewhere(struck, host);
     await this.land(flight, ({ retried, attempt }) =>
-      retried.length > 0 || attempt > 0 ? [`did not go on where it was: ${JSON.stringify(retried)}`] : [],
+      retried.length > 0 || attempt > 1 ? [`did not go on where it was: ${JSON.stringify(retried)}`] : [],
     );
     await this.gone(host);
     say(`job ${job} ended as ${state}; what ran there went on elsewhere`);
@@ -125,7 +125,7 @@ export class Story {
     await this.elsewhere(struck, host);
     await this.gone(host);
     const records = await this.land(flight, () => []);
-    const wentOn = records.filter(({ rolloutId, attempt }) => struck.includes(rolloutId) && attempt === 0);
+    const wentOn = records.filter(({ rolloutId, attempt }) => struck.includes(rolloutId) && attempt === 1);
     say(
       `scancel took ${seconds} s; of the ${struck.length} rollouts ${wentOn.length} went on elsewhere, the others began again`,
     );
