@@ -17,6 +17,7 @@ const PACKAGES = [
 
 async function aptGet(...args) {
   const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' };
+  // Another installation may be under way.
   await run('apt-get', ['-q', '-o', 'DPkg::Lock::Timeout=600', ...args], {
     env,
     onLine: (line) => console.log(`  ${line}`),
