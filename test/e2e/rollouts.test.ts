@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { mkdtemp, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
@@ -138,6 +138,26 @@ test('the metrics say what has run, and of no rollout by its name', async () => 
   for (const { rollout_id, batch_id, workflow_run_id } of trajectories) {
     for (const id of [rollout_id, batch_id as string, workflow_run_id])
       assert.ok(!values.some((value) => value.includes(id)), id);
+  }
+});
+
+test('the logs say what became of each rollout', async () => {
+  const folder = path.join(stack.folder, 'logs');
+  const lines = readdirSync(folder).flatMap((name) =>
+    readFileSync(path.join(folder, name), 'utf8')
+      .split('\n')
+      .filter((line) => line.includes('"rollout"'))
+      .map((line) => JSON.parse(line)),
+  );
+  for (const { rollout_id, reward } of trajectories) {
+    const graded = lines.filter(
+      ({ rollout, stage, msg }) => rollout === rollout_id && stage === 'evaluate' && msg,
+    );
+    assert.deepEqual(
+      graded.map(({ msg, reward, attempt }) => [msg, reward, attempt]),
+      [['it is graded', reward?.total, 1]],
+      rollout_id,
+    );
   }
 });
 
@@ -280,12 +300,16 @@ test('top tells queues, hosts, the pool and what has ended', async () => {
     const { completed, truncated } = rollouts.value.ended;
     return completed + truncated;
   };
+  const held = () => {
+    const { hosts } = state as TopState;
+    return 'value' in hosts ? hosts.value[0]?.stats?.sandboxes : undefined;
+  };
   do {
-    // Visibility is eventually consistent.
+    // Visibility is eventually consistent, and hosts tell of themselves every ten seconds.
     const { stdout, stderr } = await stack.run('top', '--json');
     assert.notEqual(stdout, '', stderr);
     state = JSON.parse(stdout) as TopState;
-  } while (ended() < 8);
+  } while (ended() < 8 || held() !== 0);
   const { queues, hosts, pool, batches } = state;
   assert.ok(
     'value' in queues && 'value' in hosts && 'value' in pool && 'value' in batches,
