@@ -144,7 +144,7 @@ function lineOf(command: string, { as = [] }: Step): string {
 async function ended(line: string): Promise<{ code: number; output: string }> {
   const options = { cwd: folder, env, timeout: MOST_MS, maxBuffer: 1 << 28 };
   try {
-    const { stdout, stderr } = await promisify(execFile)('bash', ['-c', line], options);
+    const { stdout, stderr } = await promisify(execFile)(...withParentDeath('bash', ['-c', line]), options);
     return { code: 0, output: stdout + stderr };
   } catch (error) {
     const { code, stdout = '', stderr = '' } = error as { code?: number; stdout?: string; stderr?: string };
