@@ -42,10 +42,10 @@ async function main(): Promise<string[]> {
     throw new Error('no apptainer: CI=true node scripts/test-tools/main.mjs sets it up');
   await install();
   const programs = process.env.TEMPORAL_PROGRAMS ?? (await temporalPrograms());
-  const folder = await mkdtemp(path.join(os.tmpdir(), 'slurm-'));
-  await promisify(execFile)('chmod', ['755', folder]);
   const account = await Account.make('rollouts-slurm-test');
   say(`${account.name} has a checkout`);
+  const folder = await mkdtemp(path.join(os.tmpdir(), 'slurm-'));
+  await promisify(execFile)('chmod', ['755', folder]);
   const policy = await PolicyServer.start();
   let cluster: SlurmCluster | undefined;
   const problems: string[] = [];

@@ -13,6 +13,8 @@ const TROUBLED = 8;
 /** Milliseconds between two parts of an answer: while there is trouble no rollout is to end. */
 const SLOW = { tokens: 2, ms: 3000 };
 const FAST = { tokens: 1000, ms: 0 };
+/** Seconds before its end at which a job is told of it: half of them for rollouts that end, the rest for those that move. */
+const WARNED_SECONDS = 180;
 const PATIENCE_MS = 600_000;
 
 /** Where the story takes place. */
@@ -94,12 +96,20 @@ export class Story {
 
   /** More nodes are another job; before its time is up it takes no new rollouts, and those it has go on elsewhere. */
   private async timeIsUp(kept: string): Promise<void> {
-    const { cluster, say } = this.scene;
-    const job = await this.submit('workers.sbatch', '--nodes=1', '--time=4', '--signal=B:USR1@180');
+    const { account, cluster, say, settings } = this.scene;
+    const job = await this.submit(
+      'workers.sbatch',
+      '--nodes=1',
+      '--time=60',
+      `--signal=B:USR1@${WARNED_SECONDS}`,
+    );
+    const since = Date.now();
     const [host] = (await this.hostsOf(job, 1)) as [string];
     const flight = await this.flight('timed', TROUBLED, [host, kept]);
     const struck = await this.on(host);
-    say(`job ${job} has ${struck.length} rollouts and little time`);
+    const minutes = Math.ceil((Date.now() - since) / 60_000 + WARNED_SECONDS / 60);
+    await account.sh(`scontrol update JobId=${job} TimeLimit=${minutes}`, settings);
+    say(`job ${job} has ${struck.length} rollouts, and ends in less than ${WARNED_SECONDS + 60} seconds`);
     await this.ended(job);
     const state = await cluster.jobState(job);
     this.expect(state === 'COMPLETED', `job ${job} did not leave in time: ${state}`);
