@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdirSync, readdirSync, readlinkSync, rmSync, utimesSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readlinkSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { pino } from 'pino';
@@ -9,7 +9,10 @@ import { Audit, type RolloutState } from '../../workers/sandbox-host/audit.ts';
 import { findLeaks } from '../../workers/sandbox-host/leaks.ts';
 import { clearLeftOvers } from '../../workers/sandbox-host/left-overs.ts';
 import { sandboxPrefix } from '../../workers/sandbox-host/paths.ts';
-import { BACKENDS, Box, failure, startHost, temporaryFolder, until } from './support.ts';
+import { isAlive, namesAsText, readNames } from '../../workers/sandbox-host/process-names.ts';
+import { type ProcessInfo, processInfo } from '../../workers/sandbox-host/processes.ts';
+import { startSandboxHost } from '../../workers/sandbox-host/server.ts';
+import { BACKENDS, Box, failure, hostOptions, startHost, temporaryFolder, until } from './support.ts';
 
 /** How many sandboxes are made and released: a few in each run of the tests, many in the benchmark. */
 const SANDBOXES = 30;
@@ -168,4 +171,21 @@ test('ledgers of released rollouts go when their time is over, those of live one
   }
   await running.host.audit.removeLedgers();
   assert.deepEqual(folders.map(existsSync), [true, false, true]);
+});
+
+test('a process is not taken for one that an earlier boot of the machine had', async (t) => {
+  const own = JSON.parse(namesAsText([processInfo(process.pid) as ProcessInfo]));
+  assert.equal(readNames(JSON.stringify(own)).filter(isAlive)[0]?.pid, process.pid);
+  const before = JSON.stringify(own.map((name: object) => ({ ...name, boot: 'another' })));
+  assert.deepEqual(readNames(before), []);
+  // As the host's own, and as what holds a sandbox up.
+  const stateDir = temporaryFolder(t);
+  const folder = path.join(stateDir, 'host', 'sandboxes', 'left');
+  mkdirSync(folder, { recursive: true, mode: 0o700 });
+  writeFileSync(path.join(stateDir, 'host', 'owner.json'), before);
+  writeFileSync(path.join(folder, 'processes.json'), before);
+  assert.ok((await findLeaks(stateDir)).some(({ kind, what }) => kind === 'folder' && what === folder));
+  const next = await startSandboxHost(hostOptions(stateDir));
+  t.after(() => next.close());
+  assert.deepEqual(readdirSync(path.dirname(folder)), []);
 });

@@ -1,7 +1,8 @@
 import { existsSync, readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import path from 'node:path';
-import { helpersOf, isAlive, readNames, recordedAnchors } from './left-overs.ts';
+import { helpersOf, recordedAnchors } from './left-overs.ts';
 import { hostPaths, sandboxPrefix, temporaryFolder } from './paths.ts';
+import { isAlive, readNames } from './process-names.ts';
 import { environmentOf, processIds, processInfo, SANDBOX_VARIABLE } from './processes.ts';
 
 /** Something that a sandbox left behind. */

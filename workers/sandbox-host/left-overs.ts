@@ -4,11 +4,9 @@ import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { RolloutError } from '../../contracts/failures.ts';
 import { temporaryFolder } from './paths.ts';
+import { isAlive, namesAsText, type ProcessName, readNames } from './process-names.ts';
 import { type ProcessInfo, processesOf, processIds, processInfo, signal, ticks } from './processes.ts';
 import { removeTree } from './remove-tree.ts';
-
-/** A process named for good: an id alone may be given to another. */
-type ProcessName = Pick<ProcessInfo, 'pid' | 'startTicks'>;
 
 /** Milliseconds that an earlier host may take to be gone. */
 const HAND_OVER_MS = 2000;
@@ -35,13 +33,15 @@ export async function takeOwnership(root: string, ownerFile: string): Promise<vo
     }
     await delay(50);
   }
-  await writeFile(`${ownerFile}.new`, JSON.stringify([processInfo(process.pid)]), { mode: 0o600 });
+  await writeFile(`${ownerFile}.new`, namesAsText([processInfo(process.pid)].flatMap((own) => own ?? [])), {
+    mode: 0o600,
+  });
   await rename(`${ownerFile}.new`, ownerFile);
 }
 
 /** Notes which processes hold a sandbox, for the next host to find if this one dies. */
 export function recordAnchors(folder: string, anchors: readonly ProcessInfo[]): void {
-  writeFileSync(path.join(folder, 'processes.json'), JSON.stringify(anchors), { mode: 0o600 });
+  writeFileSync(path.join(folder, 'processes.json'), namesAsText(anchors), { mode: 0o600 });
 }
 
 /** Notes whose a sandbox is, so that the next host can say who lost it. */
@@ -131,19 +131,4 @@ export async function clearLeftOvers(sandboxesDir: string): Promise<Cleared> {
     await removeTree(folder);
   }
   return { sandboxes, processes };
-}
-
-/** True if this very process still runs. */
-export function isAlive(name: ProcessName): boolean {
-  const info = processInfo(name.pid);
-  return info !== null && !info.zombie && info.startTicks === name.startTicks;
-}
-
-/** The processes recorded in a file's text. */
-export function readNames(text: string): ProcessName[] {
-  try {
-    return JSON.parse(text) as ProcessName[];
-  } catch {
-    return []; // torn by a crash
-  }
 }

@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process';
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
-import { isAlive, readNames } from './left-overs.ts';
+import { isAlive, namesAsText, readNames } from './process-names.ts';
 import { processInfo, SANDBOX_VARIABLE, signal } from './processes.ts';
 
 /**
@@ -45,7 +45,7 @@ export function startReaper(prefix: string, file: string): () => void {
   (child.stdin as Socket).unref();
   child.stdin.on('error', () => {}); // it was killed: the next host clears
   const info = processInfo(child.pid ?? 0);
-  if (info) writeFileSync(file, JSON.stringify([info]), { mode: 0o600 });
+  if (info) writeFileSync(file, namesAsText([info]), { mode: 0o600 });
   return () => {
     child.kill('SIGKILL');
     rmSync(file, { force: true });
