@@ -36,11 +36,15 @@ test('a cgroup is used only if it has been handed to us, and else it is said why
   assert.match(JSON.stringify(find('4:memory:/x\n')), /there is no cgroup v2 here/);
   assert.match(JSON.stringify(find(`0::/${unit}`, '25 1 0:22 / / rw - ext4 x rw')), /no cgroup v2/);
   assert.match(JSON.stringify(find('0::/nowhere')), /not this user's to divide: ENOENT/);
+  // Who starts the next host of a scope was put where the host before was.
+  makeGroup(path.join(own, 'host'), 'memory pids');
+  assert.deepEqual(find(`0::/${unit}/host`), { folder: own });
   writeFileSync(path.join(own, 'cgroup.controllers'), 'cpu pids');
   assert.match(JSON.stringify(find(`0::/${unit}`)), /has no controller for memory/);
   // A container's root, by name or by what is mounted; the machine's own has no events.
   makeGroup(place);
   assert.deepEqual(find('0::/\n'), { folder: place });
+  assert.deepEqual(find('0::/host\n'), { folder: place });
   assert.deepEqual(
     findCgroup('0::/docker/1\n', mount('/docker/1'), () => true),
     { folder: place },

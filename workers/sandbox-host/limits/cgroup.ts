@@ -19,6 +19,10 @@ const NEEDED = ['memory', 'pids'];
 const WANTED = [...NEEDED, 'cpu'];
 /** Child that takes the processes which are in the folder: one with children that have limits may hold none. */
 const LEAF = 'host';
+/** What a path ends in where an earlier host has divided the folder: who starts the next one is among its processes. */
+const AN_EARLIER_HOSTS = new RegExp(`(?<=/)${LEAF}$`);
+/** How often what is in the folder is moved out of it before that is given up. */
+const ROUNDS = 20;
 /** Milliseconds that killed processes may take to be gone. */
 const DEATH_MS = 1000;
 
@@ -34,7 +38,7 @@ export type IsDelegated = (unit: string, ofUser: boolean) => boolean;
  */
 export function findCgroup(membership: string, mountinfo: string, isDelegated: IsDelegated): CgroupRoot {
   const no = (why: string): CgroupRoot => ({ folder: null, why });
-  const own = /^0::(\/.*)$/m.exec(membership)?.[1];
+  const own = /^0::(\/.*)$/m.exec(membership)?.[1]?.replace(AN_EARLIER_HOSTS, '');
   const mount = mountinfo.split('\n').find((line) => line.includes(' - cgroup2 '));
   const [, , , root = '/', place = ''] = mount?.split(' ') ?? [];
   if (own === undefined || place === '') return no('there is no cgroup v2 here');
@@ -76,13 +80,28 @@ export async function divideCgroup(folder: string, prefix: string): Promise<void
   for (const name of readdirSync(folder)) {
     if (name.startsWith(prefix)) await new SandboxCgroup(folder, name).remove();
   }
-  mkdirSync(path.join(folder, LEAF), { recursive: true });
-  for (const pid of words(path.join(folder, 'cgroup.procs'))) {
-    writeFileSync(path.join(folder, LEAF, 'cgroup.procs'), pid);
-  }
+  const leaf = path.join(folder, LEAF);
+  mkdirSync(leaf, { recursive: true });
   const offered = words(path.join(folder, 'cgroup.controllers'));
   const enabled = WANTED.filter((name) => offered.includes(name)).map((name) => `+${name}`);
-  writeFileSync(path.join(folder, 'cgroup.subtree_control'), enabled.join(' '));
+  for (let round = 1; ; round++) {
+    for (const pid of words(path.join(folder, 'cgroup.procs'))) move(pid, leaf);
+    try {
+      writeFileSync(path.join(folder, 'cgroup.subtree_control'), enabled.join(' '));
+      break;
+    } catch (error) {
+      // A process that was started meanwhile.
+      if ((error as NodeJS.ErrnoException).code !== 'EBUSY' || round === ROUNDS) throw error;
+    }
+  }
+}
+
+function move(pid: string, folder: string): void {
+  try {
+    writeFileSync(path.join(folder, 'cgroup.procs'), pid);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error; // it has ended
+  }
 }
 
 /** The cgroup of one sandbox. */
