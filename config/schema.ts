@@ -136,6 +136,13 @@ export const ConfigSchema = z.strictObject({
         .describe(
           'Image of apptainer sandboxes whose task names none: a SIF file or a folder. Not set: the host’s /usr.',
         ),
+      imageBytes: z
+        .int()
+        .min(1024 ** 2)
+        .default(64 * 1024 ** 3)
+        .describe(
+          'Most bytes that `rollouts image build` may have on disk: what an image unpacks to, with its layers and the result; and a file for each 16 KiB of it.',
+        ),
       host: HostName.optional().describe(
         'Name of this machine among the hosts of one Temporal server; its host name if not set.',
       ),

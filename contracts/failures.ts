@@ -52,6 +52,13 @@ export const FAILURES = {
     retry: 'never',
     advice: 'The image could not be built: the last lines of the message are the builder’s own.',
   },
+  ImageTooLarge: {
+    stage: 'init',
+    cause: 'request',
+    retry: 'never',
+    advice:
+      'Unpacked, the image passes a bound: make it smaller, or raise the setting that the message names.',
+  },
   ProgramMissing: {
     stage: 'any',
     cause: 'infrastructure',

@@ -18,6 +18,8 @@ export async function imageCommand(
   const image = await buildImage(source, {
     program: apptainerProgram(config),
     cacheDir: path.join(config.derived.stateFolder, 'images'),
+    maxBytes: config.sandbox.imageBytes,
+    minFreeBytes: config.sandbox.minFreeBytes,
     out: flags.out,
     onLine: (line) => output.note(line),
   });

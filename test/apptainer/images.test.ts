@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { execFile, execFileSync, spawn } from 'node:child_process';
+import { execFile, execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import {
   appendFileSync,
@@ -24,14 +24,14 @@ import { localReferences } from '../../workers/sandbox-host/images/source.ts';
 import { Box, failure, startHost, temporaryFolder } from '../sandbox/support.ts';
 import { APPTAINER, WITHOUT_APPTAINER } from '../support/apptainer.ts';
 import { writeOciArchive } from './oci.ts';
-import { helpersOf, makeRoot } from './support.ts';
+import { buildOptions, helpersOf, makeRoot, processesWith } from './support.ts';
 
 test('images', { skip: WITHOUT_APPTAINER }, async (t) => {
   const folder = temporaryFolder(t);
   const root = path.join(folder, 'root');
   const cacheDir = path.join(folder, 'images');
   makeRoot(root);
-  const options = { program: APPTAINER, cacheDir };
+  const options = buildOptions(cacheDir);
   const { client } = await startHost(t, 'apptainer');
 
   await t.test(
@@ -169,6 +169,59 @@ test('images', { skip: WITHOUT_APPTAINER }, async (t) => {
     repack();
     const link = failure('InvalidRequest', new RegExp(`${config}.* is no ordinary file`));
     for (const source of [layout, archive]) await assert.rejects(buildImage(source, options), link);
+  });
+
+  await t.test('what an image unpacks to is bounded while it is unpacked, and removed', async (t) => {
+    const lines: string[] = [];
+    const bounded = { ...options, maxBytes: 64 * 1024 ** 2, onLine: (line: string) => lines.push(line) };
+    const layer = (name: string, make: (folder: string) => void): string => {
+      const layer = path.join(folder, name);
+      mkdirSync(layer);
+      make(layer);
+      execFileSync('tar', ['--format=posix', '-cSf', `${layer}.tar`, '-C', layer, '.']);
+      rmSync(layer, { recursive: true });
+      return `${layer}.tar`;
+    };
+    // In the archive it has a few kilobytes: its content is a hole.
+    const one = layer('one', (into) => execFileSync('truncate', ['-s', '40G', path.join(into, 'file')]));
+    const many = layer('many', (into) => {
+      mkdirSync(path.join(into, 'closed'));
+      for (let at = 0; at < 64; at++)
+        execFileSync('truncate', ['-s', '63M', path.join(into, `closed/${at}`)]);
+      chmodSync(path.join(into, 'closed'), 0);
+    });
+    const files = layer('files', (into) => {
+      for (let at = 0; at < 8000; at++) writeFileSync(path.join(into, `${at}`), '');
+    });
+    for (const [bomb, bound, why] of [
+      [one, bounded, /more than 67108864 bytes .*sandbox\.imageBytes/],
+      [many, bounded, /more than 67108864 bytes .*sandbox\.imageBytes/],
+      [files, bounded, /more than 4096 files .*sandbox\.imageBytes/],
+      [files, { ...options, minFreeBytes: 2 ** 50 }, /less than 1125899906842624 bytes .*minFreeBytes/],
+    ] as const) {
+      await t.test(`${path.basename(bomb)}: ${why}`, async () => {
+        const archive = `${bomb}.oci`;
+        writeOciArchive(root, archive, [], [bomb]);
+        let most = 0;
+        const watch = setInterval(() => {
+          const { stdout } = spawnSync('du', ['-s', '--block-size=1', cacheDir], { encoding: 'utf8' });
+          most = Math.max(most, Number.parseInt(stdout, 10) || 0);
+        }, 50);
+        const named = new RegExp(`${archive} .*${why.source}.*removed$`, 's');
+        await assert
+          .rejects(buildImage(archive, bound), failure('ImageTooLarge', named))
+          .finally(() => clearInterval(watch));
+        assert.ok(most < 3 * 1024 ** 3, `${most} bytes were on the disk`);
+        assert.deepEqual(processesWith(cacheDir), []);
+        assert.deepEqual(
+          readdirSync(cacheDir).filter((name) => name.endsWith('.building')),
+          [],
+        );
+      });
+    }
+    const fits = await buildImage(root, bounded);
+    assert.equal(fits.kind, 'folder');
+    assert.doesNotMatch(lines.join('\n'), /rollout-image/);
   });
 
   await t.test('a folder is an image as it is', async () => {

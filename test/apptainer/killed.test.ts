@@ -11,14 +11,14 @@ import { clearLeftOvers } from '../../workers/sandbox-host/left-overs.ts';
 import type { ProcessInfo } from '../../workers/sandbox-host/processes.ts';
 import { startSandboxHost } from '../../workers/sandbox-host/server.ts';
 import { hostOptions, startHostProcess, temporaryFolder, until } from '../sandbox/support.ts';
-import { APPTAINER, WITHOUT_APPTAINER } from '../support/apptainer.ts';
-import { helpersOf, makeRoot, processesWith } from './support.ts';
+import { WITHOUT_APPTAINER } from '../support/apptainer.ts';
+import { buildOptions, helpersOf, makeRoot, processesWith } from './support.ts';
 
 test('a host that is killed leaves no process, helper or folder', { skip: WITHOUT_APPTAINER }, async (t) => {
   const stateDir = temporaryFolder(t);
   const root = path.join(stateDir, 'root');
   makeRoot(root);
-  const { path: image } = await buildImage(root, { program: APPTAINER, cacheDir: stateDir });
+  const { path: image } = await buildImage(root, buildOptions(stateDir));
   const spec = SandboxSpec.parse({ image });
   let made = 0;
   const create = (client: SandboxClient) =>

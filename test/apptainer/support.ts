@@ -14,7 +14,14 @@ import {
 } from 'node:fs';
 import path from 'node:path';
 import { findProgram } from '../../config/programs.ts';
+import type { BuildOptions } from '../../workers/sandbox-host/images/build.ts';
 import { processIds, processInfo } from '../../workers/sandbox-host/processes.ts';
+import { APPTAINER } from '../support/apptainer.ts';
+
+/** How tests build images. */
+export function buildOptions(cacheDir: string): BuildOptions {
+  return { program: APPTAINER, cacheDir, maxBytes: 4 * 1024 ** 3, minFreeBytes: 0 };
+}
 
 const PROGRAMS =
   'bash sh ls cat env id mkdir readlink dirname mktemp chmod mv head stat sleep true touch rm dd grep pgrep find';

@@ -11,8 +11,8 @@ import { SandboxSpec } from '../../contracts/sandbox.ts';
 import { buildImage } from '../../workers/sandbox-host/images/build.ts';
 import { REFERENCE, sweTask } from '../handlers/swe-repository.ts';
 import { startHost, temporaryFolder } from '../sandbox/support.ts';
-import { APPTAINER, WITHOUT_APPTAINER } from '../support/apptainer.ts';
-import { makeRoot } from './support.ts';
+import { WITHOUT_APPTAINER } from '../support/apptainer.ts';
+import { buildOptions, makeRoot } from './support.ts';
 
 const FIX = 'the-fix-4b1d';
 /** Not one of the user's own, which has its libraries elsewhere. */
@@ -55,7 +55,7 @@ test('an instance in an image: no history for the agent, the patch graded in a f
   const { repository, packages, ...row } = await sweTask(folder);
   const root = path.join(folder, 'root');
   makeTestbed(root, repository as string, packages as string);
-  const image = await buildImage(root, { program: APPTAINER, cacheDir: path.join(folder, 'images') });
+  const image = await buildImage(root, buildOptions(path.join(folder, 'images')));
   const swe = sweHandler();
   const task = swe.schema.parse({ ...row, image: image.path });
   const { client } = await startHost(t, 'apptainer');

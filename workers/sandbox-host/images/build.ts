@@ -4,6 +4,7 @@ import { constants, existsSync } from 'node:fs';
 import { copyFile, mkdir, rename, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
+import { BUILD, BUILT, BYTES_PER_FILE, STOPPED, type StopReason } from './script.ts';
 import { buildSpec, type ImageSource, readSource } from './source.ts';
 
 /** How to build images. */
@@ -12,6 +13,10 @@ export interface BuildOptions {
   readonly program: string;
   /** Folder of built images, by digest; may be shared by many processes and machines with flock(2). */
   readonly cacheDir: string;
+  /** Most bytes that a build may have on disk: what it unpacks, and beside that the layers and the image. */
+  readonly maxBytes: number;
+  /** Bytes that the disk of `cacheDir` has to have free while it builds. */
+  readonly minFreeBytes: number;
   /** A copy of the image goes here. */
   readonly out?: string | undefined;
   /** What the builder says, as it comes. */
@@ -28,34 +33,14 @@ export interface BuiltImage {
   readonly built: boolean;
 }
 
-/** What a builder that built says last. */
-const BUILT = 'rollout-image-built';
 const TAIL_LINES = 12;
-
-/**
- * Runs under the lock (flock(1): the kernel lets go of it when its holder dies). Arguments: image, folder for
- * what is temporary, source, program with flags. Beside and renamed: what has the image's name is whole. What builds that
- * were killed have left goes first: nobody holds their locks.
- */
-const BUILD = `
-set -e
-image=$1 temporary=$2 source=$3
-shift 3
-[ ! -e "$image" ] || exit 0
-for left in "\${image%/*}"/*.building; do
-  [ ! -d "$left" ] || flock --nonblock "\${left%.building}.lock" rm -rf -- "$left" || :
-done
-rm -rf -- "$temporary"
-mkdir -p -- "$temporary"
-trap 'rm -rf -- "$temporary"' EXIT
-APPTAINER_TMPDIR=$temporary SINGULARITY_TMPDIR=$temporary "$@" "$temporary/image.sif" "$source"
-mv -T -- "$temporary/image.sif" "$image"
-echo ${BUILT}`;
+/** How programs tell that the kernel kept a file from growing on. */
+const FILE_TOO_LARGE = /SIGXFSZ|file size limit exceeded|file too large/i;
 
 /**
  * Builds a SIF from a definition, an OCI or Docker archive, an OCI layout or a folder with a root file system.
  * The same input is built once: asked for again, or by many at once, it is taken from the cache.
- * @throws RolloutError InvalidRequest (no such source), ImageBuildFailed in the builder's own words
+ * @throws RolloutError InvalidRequest (no such source), ImageTooLarge, ImageBuildFailed in the builder's own words
  */
 export async function buildImage(file: string, options: BuildOptions): Promise<BuiltImage> {
   if (options.program === '') {
@@ -83,7 +68,9 @@ async function build(source: ImageSource, image: string, options: BuildOptions):
   // What was checked is what is built: not what an earlier build of somebody else's left under the same digest.
   const uncached = source.kind === 'definition' ? [] : ['--disable-cache'];
   const builder = [options.program, 'build', '--force', ...uncached, ...fakeroot];
-  const args = ['/bin/bash', '-c', BUILD, 'build', image, `${image}.building`, buildSpec(source), ...builder];
+  const bounds = [options.maxBytes, options.minFreeBytes].map(String);
+  const script = ['/bin/bash', '-c', BUILD, 'build', image, `${image}.building`, buildSpec(source)];
+  const args = [...script, ...bounds, ...builder];
   // In its own folder: what a definition names is relative to it.
   const cwd = path.dirname(source.file);
   const child = spawn('/usr/bin/flock', [`${image}.lock`, ...args], {
@@ -93,7 +80,7 @@ async function build(source: ImageSource, image: string, options: BuildOptions):
   const lines: string[] = [];
   const collect = byLine((line) => {
     lines.push(line);
-    if (line !== BUILT) options.onLine?.(line);
+    if (line !== BUILT && !line.startsWith(STOPPED)) options.onLine?.(line);
   });
   for (const stream of [child.stdout, child.stderr]) stream.setEncoding('utf8').on('data', collect);
   let code: number | null;
@@ -105,8 +92,24 @@ async function build(source: ImageSource, image: string, options: BuildOptions):
     });
   }
   if (code === 0 && existsSync(image)) return lines.includes(BUILT);
+  const stopped = lines.find((line) => line.startsWith(STOPPED))?.slice(STOPPED.length + 1);
+  if (stopped !== undefined || lines.some((line) => FILE_TOO_LARGE.test(line)))
+    throw tooLarge(source.file, (stopped as StopReason) ?? 'bytes', options);
   const words = lines.filter((line) => line !== '').slice(-TAIL_LINES);
   throw new RolloutError('ImageBuildFailed', `${source.file} could not be built:\n${words.join('\n')}`);
+}
+
+function tooLarge(
+  file: string,
+  reason: StopReason,
+  { maxBytes, minFreeBytes, cacheDir }: BuildOptions,
+): RolloutError {
+  const why = {
+    bytes: `more than ${maxBytes} bytes when it was unpacked (sandbox.imageBytes)`,
+    files: `more than ${Math.floor(maxBytes / BYTES_PER_FILE)} files when it was unpacked (sandbox.imageBytes, one per ${BYTES_PER_FILE} bytes)`,
+    disk: `so much that less than ${minFreeBytes} bytes were free on the disk of ${cacheDir} (sandbox.minFreeBytes)`,
+  }[reason];
+  return new RolloutError('ImageTooLarge', `${file} had ${why}; what it had is removed`);
 }
 
 async function copyTo(image: string, out: string): Promise<void> {
