@@ -45,7 +45,7 @@ async function examine(config: Config, name: SandboxBackendName): Promise<Backen
       backend: name,
       configured: config.sandbox.backend === name,
       works: probe.works,
-      notes: probe.works ? notesOn(name) : [probe.why],
+      notes: probe.works ? notesOn(name, probe.found) : [probe.why],
       guarantees: backend.guarantees,
     };
   } finally {
@@ -53,10 +53,13 @@ async function examine(config: Config, name: SandboxBackendName): Promise<Backen
   }
 }
 
-function notesOn(name: SandboxBackendName): string[] {
+function notesOn(name: SandboxBackendName, found: string | undefined): string[] {
   if (name === 'process') return ['isolates nothing: for tasks and models you trust, and never by itself'];
   const missing = name === 'apptainer' ? missingForImages() : [];
-  return missing.length > 0 ? [`for SIF images: ${missing.join(', ')}`] : [];
+  return [
+    ...(found === undefined ? [] : [`found ${found}`]),
+    ...(missing.length > 0 ? [`for SIF images: ${missing.join(', ')}`] : []),
+  ];
 }
 
 function textOfCgroups(cgroups: CgroupRoot): string {

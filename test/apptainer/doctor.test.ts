@@ -32,6 +32,7 @@ test('the doctor tries every backend and says what each guarantees', {
   }
   assert.match(text, /apptainer \(configured\) +│ yes +│ kept apart/);
   assert.match(text, /process: isolates nothing/);
+  assert.match(text, /\napptainer: found (apptainer|singularity\S*) version \d+\.\d+\S* \(\/.*\)/);
   assert.match(text, /\ncgroups: (hold limits below|not used, .*: .)/);
 });
 

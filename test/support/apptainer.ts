@@ -1,7 +1,14 @@
+import path from 'node:path';
 import { findProgram } from '../../config/programs.ts';
 import { testTools } from './test-tools.ts';
 
-/** The apptainer program for tests, as scripts/test-tools found or brought it; '' if there is none here. */
+/** Names the runtime that the tests of `apptainer` run, in place of what scripts/test-tools found: any version of either. */
+export const RUNTIME_VARIABLE = 'TEST_APPTAINER';
+
+/**
+ * The apptainer or singularity program for tests: what {@link RUNTIME_VARIABLE} names, or what scripts/test-tools found
+ * or brought; '' if there is none here.
+ */
 export const APPTAINER = apptainerForTests();
 
 /** For `skip` of tests that need it: false, or the reason. Never in CI. */
@@ -9,6 +16,12 @@ export const WITHOUT_APPTAINER =
   APPTAINER === '' ? 'apptainer is not on PATH; see scripts/test-tools/README.md' : false;
 
 function apptainerForTests(): string {
+  const wanted = process.env[RUNTIME_VARIABLE];
+  if (wanted) {
+    if (!findProgram([path.basename(wanted)], path.dirname(wanted)))
+      throw new Error(`${RUNTIME_VARIABLE}=${wanted}: no program has this absolute path`);
+    return wanted;
+  }
   const known = testTools().apptainer;
   if (known) return known;
   const program = findProgram(['apptainer', 'singularity']);

@@ -6,6 +6,7 @@ import type { TestContext } from 'node:test';
 import { promisify } from 'node:util';
 import { loadTools, PROJECT_ROOT } from '../../config/tools.ts';
 import { temporaryFolder } from '../sandbox/support.ts';
+import { RUNTIME_VARIABLE } from './apptainer.ts';
 
 /** For `skip` of tests that run others as an ordinary user: false, or the reason. */
 export const NOT_ROOT = process.geteuid?.() !== 0 && 'all other tests run as an ordinary user then';
@@ -22,7 +23,8 @@ cd "$1"; mkdir checkout python; : > node
 mount --rbind "$2" checkout; mount --bind "$3" node; mount --bind "$4" python
 mount --bind "$5" checkout/.rollouts/tools.json
 node=$1/node; cd checkout; shift 5
-exec setpriv --reuid=65534 --regid=65534 --clear-groups env -i HOME=/tmp PATH=/usr/bin:/bin:/usr/sbin "$node" "$@"`;
+exec setpriv --reuid=65534 --regid=65534 --clear-groups env -i HOME=/tmp PATH=/usr/bin:/bin:/usr/sbin \\
+  ${RUNTIME_VARIABLE}="$${RUNTIME_VARIABLE}" "$node" "$@"`;
 
 /** Runs the tests of these files whose name matches `pattern` as an ordinary user; returns what they said. */
 export async function testAsNobody(t: TestContext, pattern: string, files: string[]): Promise<string> {

@@ -48,6 +48,8 @@ ${SEAL} || exit 1
 [ -w "$2" ] || ${tool('mount').join(' ')} -i -t tmpfs -o nosuid,nodev,mode=700 home "$2" || exit 1
 declare -A topmost
 while read -r _ folder kind options _; do topmost[$folder]="$kind,$options"; done < /proc/self/mounts
+# What the runtimes do by themselves where they find no overlay that works: all of the root folder can only be read.
+[[ \${topmost[/]} != tmpfs,* ]] || { echo "FATAL: the root folder is not writable: --writable-tmpfs has no effect here" >&2; exit 1; }
 for folder in "\${!topmost[@]}"; do
   options=\${topmost[$folder]}
   [[ $options = tmpfs,* && -d $folder ]] || continue

@@ -166,6 +166,6 @@ function problemIn(errors: string): string {
     .split('\n')
     .map((line) => line.trim())
     .filter((line) => line !== '' && !/^(INFO|DEBUG|VERBOSE)\b/.test(line));
-  const fatal = lines.filter((line) => /^(FATAL|ERROR)/.test(line));
+  const fatal = lines.filter((line) => /^(FATAL|ERROR)|\bfuse: |squashfuse/.test(line));
   return (fatal.length > 0 ? fatal : lines).slice(-3).join('; ').slice(0, 2000);
 }

@@ -1,11 +1,10 @@
-import { execFile } from 'node:child_process';
 import { chownSync, existsSync, mkdirSync, mkdtempSync, rmSync, statfsSync } from 'node:fs';
 import path from 'node:path';
-import { promisify } from 'node:util';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
 import { SandboxSpec, WORKSPACE } from '../../../contracts/sandbox.ts';
 import { type ProcessInfo, SANDBOX_VARIABLE, signal } from '../processes.ts';
 import { inNamesOfTheHost, withAdvice } from './apptainer-advice.ts';
+import { findRuntime, type Runtime } from './apptainer-runtime.ts';
 import {
   dropPrivileges,
   firstProcess,
@@ -39,7 +38,7 @@ import {
 } from './namespaces.ts';
 import { Owners } from './owners.ts';
 import { installFilter } from './seccomp/install.ts';
-import { asUser, SYSTEM_PATH, staged } from './staging.ts';
+import { asUser, staged } from './staging.ts';
 import { etcFiles } from './system-files.ts';
 import { outputOf } from './wait.ts';
 
@@ -77,8 +76,7 @@ export class ApptainerBackend implements Backend {
   private shared: ApptainerShared | undefined;
   /** What all programs are started by. */
   private filter = '';
-  /** Flags that only one of the two programs has. */
-  private flags: string[] = [];
+  private runtime: Runtime | undefined;
 
   constructor(options: ApptainerOptions) {
     this.options = options;
@@ -91,21 +89,18 @@ export class ApptainerBackend implements Backend {
       const advice = 'install it (your distribution, or `module load apptainer`), or set sandbox.apptainer';
       return { works: false, why: `neither apptainer nor singularity is on PATH: ${advice}` };
     }
-    let version: string;
     try {
       this.shared = writeApptainerShared(sharedDir);
       this.filter = await installFilter(this.shared.tools);
-      version = (await promisify(execFile)(program, ['--version'], { env: { PATH: SYSTEM_PATH } })).stdout;
+      this.runtime = await findRuntime(program);
     } catch (error) {
       return { works: false, why: `apptainer (${program}) cannot be used: ${messageOf(error)}` };
     }
-    // One user id is mapped, the host's own as root: no other could be had without privileges, and files of
-    // other ids could not be removed by the host.
-    if (version.startsWith('apptainer')) this.flags = ['--ignore-subuid', '--ignore-fakeroot-command'];
     if (image !== undefined && !existsSync(image)) {
       return { works: false, why: `the image ${image} does not exist: set sandbox.image` };
     }
-    return this.trial();
+    const probe = await this.trial();
+    return probe.works ? { ...probe, found: `${this.runtime.version} (${program})` } : probe;
   }
 
   create(creation: Creation): Promise<Handle> {
@@ -219,15 +214,16 @@ export class ApptainerBackend implements Backend {
       );
       return { works: true };
     } catch (error) {
-      return { works: false, why: withAdvice(messageOf(error)) };
+      return { works: false, why: `${this.runtime?.version}: ${withAdvice(messageOf(error))}` };
     } finally {
       rmSync(folder, { recursive: true, force: true });
     }
   }
 
-  private ready(): ApptainerShared {
-    if (!this.shared) throw new RolloutError('Internal', 'probe() comes before everything else');
-    return this.shared;
+  private ready(): ApptainerShared & Runtime {
+    if (!this.shared || !this.runtime)
+      throw new RolloutError('Internal', 'probe() comes before everything else');
+    return { ...this.shared, ...this.runtime };
   }
 
   private hostMounts(): Mount[] {
@@ -247,15 +243,15 @@ export class ApptainerBackend implements Backend {
     mounts: readonly Mount[],
     argv: readonly string[],
   ): string[] {
-    const { stage } = this.ready();
+    const { stage, asRoot, flags } = this.ready();
     const missing = sources.find((source) => !existsSync(source));
     if (missing !== undefined)
       throw new RolloutError('SandboxFailed', `${missing} does not exist on this host`);
     const seen = (index: number): string =>
       ownerUid === null ? (sources[index] as string) : `/tmp/${index}`;
     const apptainer = [
-      ...['/usr/bin/env', `HOME=${seen(1)}`, this.options.program, 'exec'],
-      ...['--fakeroot', ...this.flags, '--containall', '--no-home', '--cleanenv', '--no-init', '--no-eval'],
+      ...['/usr/bin/env', `HOME=${seen(1)}`, `TMPDIR=${seen(1)}`, ...asRoot, this.options.program, 'exec'],
+      ...[...flags, '--containall', '--no-home', '--cleanenv', '--no-init', '--no-eval'],
       ...['--net', '--network', 'none', '--uts', '--hostname', 'sandbox', '--writable-tmpfs'],
       ...['--no-mount', 'bind-paths,sys,cwd,hostfs'],
       ...mounts.flatMap(({ target, writable }, index) => [

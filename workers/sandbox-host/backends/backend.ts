@@ -15,7 +15,9 @@ export interface Guarantees {
 }
 
 /** Whether a backend works on this machine. */
-export type Probe = { readonly works: true } | { readonly works: false; readonly why: string };
+export type Probe =
+  /** `found`: what program it is that works, where there are several. */
+  { readonly works: true; readonly found?: string } | { readonly works: false; readonly why: string };
 
 /** A sandbox to be made. The folders exist, are empty, and belong to it alone. */
 export interface Creation {

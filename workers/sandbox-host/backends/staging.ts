@@ -5,7 +5,8 @@ export const SYSTEM_PATH = '/usr/sbin:/usr/bin:/sbin:/bin';
 const STAGE = `
 set -e
 stage=$1; shift
-mount -t tmpfs -o mode=755 stage "$stage"
+# The runtime may need folders of its own in /tmp, for moments.
+mount -t tmpfs -o mode=1777,size=16m stage "$stage"
 while [ "$1" != -- ]; do
   if [ -d "$1" ]; then mkdir "$stage/$2"; else : > "$stage/$2"; fi
   mount --rbind "$1" "$stage/$2"
