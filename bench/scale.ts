@@ -15,9 +15,8 @@ const NEWCOMERS = 10;
 const CALLERS = 64;
 /** Rollouts that go through before anything is measured. */
 const WARM_UP = 32;
-/** Milliseconds for each rollout to be begun, and in which the last of them may get to the model: then it is measured what is open. */
-const BEGIN_MS = 300;
-const SETTLE_MS = 60_000;
+/** Milliseconds for each rollout to be begun and to get to the model: then it is measured what is open. */
+const OPEN_MS = 300;
 /** Milliseconds that the newcomers may take in all, and the end of all. */
 const NEWCOMERS_MS = 30_000;
 const CANCEL_MS = 300_000;
@@ -102,13 +101,13 @@ async function scaleOf(
     await Promise.all(
       Array.from({ length: CALLERS }, async () => {
         for (const at of numbers) {
-          if (since(started) > BEGIN_MS * asked) break;
+          if (since(started) > OPEN_MS * asked) break;
           await begin(`open-${at}`, 'all');
           begun++;
         }
       }),
     );
-    await until(() => llm.served.length >= begun, SETTLE_MS);
+    await until(() => llm.served.length >= begun, OPEN_MS * asked - since(started));
     const last = Math.max(...llm.served.map(({ at }) => at));
     const seconds = (performance.timeOrigin + started - last) / -1000;
     say(`${llm.served.length} of ${asked} open after ${Math.round(seconds)} s`);
