@@ -67,7 +67,7 @@ test('property: whenever and however a kernel dies, nothing flushed is lost and 
     }),
     {
       numRuns: 15,
-      interruptAfterTimeLimit: 12_000,
+      interruptAfterTimeLimit: 120_000,
       markInterruptAsFailure: false,
       includeErrorInReport: true,
     },
