@@ -68,7 +68,12 @@ test('property: scripts of any pieces give their output and the status of the la
         [run.map(({ output }) => output ?? '').join(''), run.at(-1)?.status ?? 0, end >= 0, false],
       );
     }),
-    { numRuns: 40, interruptAfterTimeLimit: 60_000, markInterruptAsFailure: false, includeErrorInReport: true },
+    {
+      numRuns: 40,
+      interruptAfterTimeLimit: 60_000,
+      markInterruptAsFailure: false,
+      includeErrorInReport: true,
+    },
   );
   await box.release();
 });
@@ -99,7 +104,12 @@ test('property: any bytes come out of a shell and of a program as they went in',
         assert.equal((await box.bash(command)).output.text, text.replaceAll('\r\n', '\n'), command);
       }
     }),
-    { numRuns: 25, interruptAfterTimeLimit: 60_000, markInterruptAsFailure: false, includeErrorInReport: true },
+    {
+      numRuns: 25,
+      interruptAfterTimeLimit: 60_000,
+      markInterruptAsFailure: false,
+      includeErrorInReport: true,
+    },
   );
   await box.release();
 });
@@ -131,7 +141,12 @@ test('property: a command stopped at any time has printed a beginning, and its s
       assert.ok(whole.startsWith(printed), JSON.stringify(printed.slice(-200)));
       assert.equal((await box.bash('echo "usable"')).output.text, 'usable\n');
     }),
-    { numRuns: 15, interruptAfterTimeLimit: 60_000, markInterruptAsFailure: false, includeErrorInReport: true },
+    {
+      numRuns: 15,
+      interruptAfterTimeLimit: 60_000,
+      markInterruptAsFailure: false,
+      includeErrorInReport: true,
+    },
   );
   await box.release();
 });
