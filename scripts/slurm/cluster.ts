@@ -11,7 +11,7 @@ import { withParentDeath } from '../../temporal-config/dev-server.ts';
 import { choosePort } from '../../temporal-config/ports.ts';
 
 const run = promisify(execFile);
-const FIRST_PORT = 26_817;
+const FIRST_PORT = 30_017;
 /** Milliseconds that the daemons have to be up in. */
 const UP_MS = 60_000;
 /** Where Slurm's usual way to keep account of processes needs a group of each step's processes. */

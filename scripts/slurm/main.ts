@@ -59,14 +59,14 @@ async function main(): Promise<string[]> {
       ROLLOUTS_DATABASE: `${account.home}/database`,
       TEMPORAL_PROGRAMS: programs,
       TEMPORAL_BROADCAST_IP: '127.0.0.1',
-      SQL_PORT: String(await choosePort('SQL_PORT', 25_432, false)),
-      TEMPORAL_PORT: String(await temporalPort(26_933)),
-      ROLLOUTS_GATEWAY_PORT: String(await choosePort('gateway.port', 26_870, false)),
+      SQL_PORT: String(await choosePort('SQL_PORT', 30_432, false)),
+      TEMPORAL_PORT: String(await temporalPort(30_733)),
+      ROLLOUTS_GATEWAY_PORT: String(await choosePort('gateway.port', 30_870, false)),
       ROLLOUTS_SANDBOX_CAPACITY: '8',
       ROLLOUTS_WORKERS_HANDLERS: JSON.stringify([path.join(account.checkout, 'chaos', 'handler.ts')]),
       ...cluster.env,
     };
-    const elsewhere = { TEMPORAL_PORT: String(await temporalPort(27_033)) };
+    const elsewhere = { TEMPORAL_PORT: String(await temporalPort(31_533)) };
     const story = new Story({ cluster, account, policy, settings, elsewhere, say });
     problems.push(...(await Promise.race([story.tell(), toldToStop()])));
   } finally {

@@ -48,16 +48,11 @@ export class Story {
   async tell(): Promise<string[]> {
     const { policy, say, settings } = this.scene;
     const server = await this.submit('server.sbatch');
-    const shared = (name: string) =>
-      readFile(`${settings.ROLLOUTS_SHARED}/${name}`, 'utf8').then(
-        (text) => text.trim(),
-        () => '',
-      );
-    await this.until(
-      'the gateway is told',
-      async () => (await shared('gateway')) !== '' && (await shared('address')) !== '',
-    );
-    this.trainer = new Trainer(() => shared('gateway'), await shared('trainer-token'));
+    await this.until('the gateway is told', async () => {
+      await this.expectToRun(server);
+      return (await this.shared('gateway')) !== '' && (await this.shared('address')) !== '';
+    });
+    this.trainer = new Trainer(() => this.shared('gateway'), await this.shared('trainer-token'));
     const first = await this.submit('workers.sbatch', '--nodes=2');
     const [dying, kept] = (await this.hostsOf(first, 2)) as [string, string];
     say(`server and hosts are up: ${dying}, ${kept}`);
@@ -147,7 +142,12 @@ export class Story {
     const flight = await this.flight('server', CALM, [kept]);
     await account.sh(`scancel ${server}`, settings);
     await this.ended(server);
-    await this.submit('server.sbatch', { ...elsewhere });
+    const second = await this.submit('server.sbatch', { ...elsewhere });
+    const address = `${settings.TEMPORAL_BROADCAST_IP}:${elsewhere.TEMPORAL_PORT}`;
+    await this.until('the server is elsewhere', async () => {
+      await this.expectToRun(second);
+      return (await this.shared('address')) === address;
+    });
     await this.land(flight, () => []);
     const hosts = await this.trainer.hosts();
     this.expect(
@@ -237,6 +237,21 @@ export class Story {
 
   private expect(isSo: boolean, otherwise: string): void {
     if (!isSo) this.problems.push(otherwise);
+  }
+
+  /** A file of the shared folder; empty: not yet. */
+  private shared(name: string): Promise<string> {
+    const file = `${this.scene.settings.ROLLOUTS_SHARED}/${name}`;
+    return readFile(file, 'utf8').then(
+      (text) => text.trim(),
+      () => '',
+    );
+  }
+
+  /** @throws Error if it has ended, which would be waited for in vain */
+  private async expectToRun(job: string): Promise<void> {
+    const state = await this.scene.cluster.jobState(job);
+    if (!/PENDING|RUNNING|CONFIGURING/.test(state)) throw new Error(`job ${job} ended as ${state}`);
   }
 
   private submit(script: string, ...flags: (string | Record<string, string>)[]): Promise<string> {
