@@ -46,7 +46,7 @@ export class Story {
 
   /** What is wrong, as sentences. */
   async tell(): Promise<string[]> {
-    const { policy, say, settings } = this.scene;
+    const { policy, say } = this.scene;
     const server = await this.submit('server.sbatch');
     await this.until('the gateway is told', async () => {
       await this.expectToRun(server);
