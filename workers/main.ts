@@ -17,7 +17,7 @@ async function main(): Promise<void> {
   const tracing = await startTracing(config, 'worker');
   const { workers, close } = await makeWorkers(config, roles, { log, metrics, tracing });
   const { address: temporal } = temporalConnection(config).connectionOptions;
-  log.info({ roles, host: config.derived.host, temporal }, 'worker is up');
+  log.info({ roles, temporal }, 'worker is up');
   announceReady();
   await runUntilStopped(workers);
   await close();

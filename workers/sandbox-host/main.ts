@@ -76,7 +76,7 @@ async function main(): Promise<void> {
     },
   });
   if (metrics) watchQueues(connection, namespace, [{ name: controlQueue(host), of: 'activity' }], metrics);
-  log.info({ host, backend: config.sandbox.backend, socket: server.socketPath }, 'sandbox host is up');
+  log.info({ backend: config.sandbox.backend, socket: server.socketPath }, 'sandbox host is up');
   const present = (ifThereIsOne: WorkflowIdConflictPolicy) =>
     temporal.workflow.start(HOST_WORKFLOW, {
       workflowId: `host:${host}`,
