@@ -15,7 +15,7 @@ export type Look = () => Promise<void> | void;
 const FRESH_MS = 2000;
 /**
  * Milliseconds between two looks at the event loop. Each wakes the process: prom-client's 10 cost an idle one 0.4 % of a
- * processor, six of them more than all else that is counted.
+ * processor.
  */
 const LOOP_LOOKS_MS = 100;
 
