@@ -5,13 +5,14 @@ import path from 'node:path';
 import test from 'node:test';
 import type { SandboxClient } from '../../activities/sandbox/client.ts';
 import { SandboxSpec } from '../../contracts/sandbox.ts';
+import { findRuntime } from '../../workers/sandbox-host/backends/apptainer-runtime.ts';
 import { buildImage } from '../../workers/sandbox-host/images/build.ts';
 import { findLeaks } from '../../workers/sandbox-host/leaks.ts';
 import { clearLeftOvers } from '../../workers/sandbox-host/left-overs.ts';
 import type { ProcessInfo } from '../../workers/sandbox-host/processes.ts';
 import { startSandboxHost } from '../../workers/sandbox-host/server.ts';
 import { hostOptions, startHostProcess, temporaryFolder, until } from '../sandbox/support.ts';
-import { WITHOUT_APPTAINER } from '../support/apptainer.ts';
+import { APPTAINER, WITHOUT_APPTAINER } from '../support/apptainer.ts';
 import { buildOptions, helpersOf, makeRoot, processesWith } from './support.ts';
 
 test('a host that is killed leaves no process, helper or folder', { skip: WITHOUT_APPTAINER }, async (t) => {
@@ -54,11 +55,14 @@ test('a host that is killed leaves no process, helper or folder', { skip: WITHOU
     const leaks = (await findLeaks(stateDir)).flatMap(({ kind, what }) =>
       kind === 'process' ? Number.parseInt(what, 10) : [],
     );
-    assert.deepEqual(leaks.sort(), helpers);
+    // Those in a PID namespace of the runtime's own end with it; others outlive it.
+    const { depth } = await findRuntime(APPTAINER);
+    const left = depth > 1 ? [] : helpers;
+    assert.deepEqual(leaks.sort(), left);
     // What a host that was killed earlier, while it made the sandbox, would have noted.
     const outer = (JSON.parse(recorded) as ProcessInfo[]).find(({ pid, session }) => pid === session);
     writeFileSync(path.join(folder, 'processes.json'), JSON.stringify([outer]));
-    assert.deepEqual((await clearLeftOvers(path.dirname(folder))).processes, helpers.length);
+    assert.deepEqual((await clearLeftOvers(path.dirname(folder))).processes, left.length);
     assert.deepEqual(helpersOf(image), []);
   });
 

@@ -1,18 +1,32 @@
 import assert from 'node:assert/strict';
-import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
-import { SandboxClient } from '../../activities/sandbox/client.ts';
 import { findProgram } from '../../config/programs.ts';
+import { inNamesOfTheHost } from '../../workers/sandbox-host/backends/apptainer-advice.ts';
+import { processIds } from '../../workers/sandbox-host/processes.ts';
 import { startSandboxHost } from '../../workers/sandbox-host/server.ts';
-import { Box, failure, hostOptions, temporaryFolder } from '../sandbox/support.ts';
-import { APPTAINER, WITHOUT_APPTAINER } from '../support/apptainer.ts';
+import { Box, failure, hostOptions, startHostProcess, temporaryFolder, until } from '../sandbox/support.ts';
+import { APPTAINER, RUNTIME_VARIABLE, WITHOUT_APPTAINER } from '../support/apptainer.ts';
+import { processesWith } from './support.ts';
 
 /** The options of SingularityCE 4 that are used here; its own program cannot be had on every machine. */
 const KNOWN = [
   ...['--containall', '--no-home', '--cleanenv', '--no-init', '--no-eval', '--net', '--network'],
   ...['--uts', '--hostname', '--writable-tmpfs', '--no-mount', '--mount', '--no-tmp-sandbox'],
 ];
+
+/** Stands for squashfuse as SingularityCE starts it: it leaves session and parent, and nothing in it names a sandbox. */
+const HELPER = ['sleep', String(300 + Math.random())];
+const helpers = () => processIds().filter((pid) => argumentsOf(pid) === `${HELPER.join('\0')}\0`);
+
+function argumentsOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8');
+  } catch {
+    return ''; // it has ended
+  }
+}
 
 test('a program that is SingularityCE by name is found on PATH and told only what it knows', {
   skip: WITHOUT_APPTAINER,
@@ -29,20 +43,32 @@ for word; do case $word in
   /run/rollout-tools/*) ended=yes ;;
 esac; done
 words=()
+(env -i setsid ${HELPER.join(' ')} >/dev/null 2>&1 </dev/null &)
 for word; do [ "$word" = --no-tmp-sandbox ] || words+=("$word"); done
 exec ${APPTAINER} "\${words[@]}"`;
   writeFileSync(path.join(folder, 'singularity'), script, { mode: 0o755 });
   const apptainerPath = findProgram(['apptainer', 'singularity'], folder);
   assert.equal(apptainerPath, path.join(folder, 'singularity'));
-  const running = await startSandboxHost({ ...hostOptions(temporaryFolder(t), 'apptainer'), apptainerPath });
-  const client = new SandboxClient(running);
-  t.after(async () => {
-    await client.close();
-    await running.close();
+  const stateDir = temporaryFolder(t);
+  const { child, client } = await startHostProcess(t, stateDir, 'apptainer', {
+    [RUNTIME_VARIABLE]: apptainerPath,
   });
+  assert.deepEqual(helpers(), [], 'the trial of the host has left its own');
   const box = await Box.create(client);
   assert.equal((await box.bash('id -un; echo x > /x && cat /x')).output.text, 'root\nx\n');
   assert.equal((await box.bash('echo works')).output.text, 'works\n');
+  assert.equal(helpers().length, 1);
+  await box.release();
+  assert.deepEqual(helpers(), []);
+
+  const { info } = await Box.create(client);
+  const recorded = path.join(stateDir, 'host', 'sandboxes', info.sandboxId, 'processes.json');
+  const [first] = JSON.parse(readFileSync(recorded, 'utf8')) as { pid: number }[];
+  assert.equal(helpers().length, 1);
+  process.kill(first?.pid as number, 'SIGSTOP');
+  child.kill('SIGKILL');
+  await until(() => helpers().length === 0, 'the end of the helper');
+  await until(() => processesWith(info.sandboxId).length === 0, 'the end of what holds the sandbox up');
 });
 
 test('what is neither, or too old, is refused by what it says of itself', async (t) => {
@@ -56,4 +82,12 @@ test('what is neither, or too old, is refused by what it says of itself', async 
     const why = new RegExp(`it says that it is "${version}": Apptainer, or SingularityCE from 4\\.0 on`);
     await assert.rejects(startSandboxHost(options), failure('SandboxUnavailable', why));
   }
+});
+
+test('a squashfuse that is too old for SingularityCE is named with what to do', () => {
+  const said = new Error(
+    "fuse: unknown option(s): `-o uid=0,gid=0'; FATAL: while preparing image: prohibited",
+  );
+  const why = failure('SandboxFailed', /uid=0,gid=0.*prohibited\. SingularityCE needs squashfuse 0\.2\.0/);
+  assert.ok(why(inNamesOfTheHost(said, ['/images/a.sif'], null)));
 });

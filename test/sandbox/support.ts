@@ -56,11 +56,12 @@ export async function startHost(
   return { running, client, stateDir };
 }
 
-/** A host in a process of its own, as in production, and its client; both gone with the test. */
+/** A host in a process of its own, as in production, and its client; both gone with the test. `env`: added to its environment. */
 export async function startHostProcess(
   t: Pick<TestContext, 'after'>,
   stateDir: string,
   backend: SandboxBackendName = 'bubblewrap',
+  env: NodeJS.ProcessEnv = {},
 ): Promise<{ child: ChildProcess; client: SandboxClient }> {
   const script = `
     import { hostOptions } from './test/sandbox/support.ts';
@@ -68,7 +69,10 @@ export async function startHostProcess(
     await startSandboxHost(hostOptions(process.argv[1], process.argv[2]));
     console.log('ready');`;
   const argv = ['--import', 'tsx', '--input-type=module', '-e', script, stateDir, backend];
-  const child = spawn(process.execPath, argv, { stdio: ['ignore', 'pipe', 'inherit'] });
+  const child = spawn(process.execPath, argv, {
+    env: { ...process.env, ...env },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
   t.after(() => child.kill('SIGKILL'));
   const died = once(child, 'exit').then(() => {
     throw new Error('the host did not start');

@@ -106,6 +106,17 @@ export function pidNamespace(pid: number): string | null {
   }
 }
 
+/** In how many PID namespaces, each in the one before, `/proc` shows a process; 0 if it has ended. */
+export function countPidNamespaces(pid: number): number {
+  try {
+    return (
+      /^NSpid:(.*)$/m.exec(readFileSync(`/proc/${pid}/status`, 'latin1'))?.[1]?.match(/[0-9]+/g)?.length ?? 0
+    );
+  } catch {
+    return 0;
+  }
+}
+
 /** The environment that a process was started with, as `NAME=value`; empty if it has ended or is not ours. */
 export function environmentOf(pid: number): string[] {
   try {

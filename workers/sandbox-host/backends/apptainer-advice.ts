@@ -24,11 +24,10 @@ export function inNamesOfTheHost(
     ownerUid === null
       ? `let this host's user read it`
       : 'a host that runs as root has users of their own for its sandboxes; let all read it';
-  return new RolloutError(
-    'SandboxFailed',
-    /not readable|permission denied/i.test(why)
-      ? `${why}. Is it the image? ${advice}: chmod -R a+rX ${sources[0]}`
-      : why,
-    { cause: error },
-  );
+  const remedies = [
+    [/not readable|permission denied/i, `Is it the image? ${advice}: chmod -R a+rX ${sources[0]}`],
+    [/unknown option.*\buid=/i, 'SingularityCE needs squashfuse 0.2.0 or newer, or a folder as the image'],
+  ] as const;
+  const remedy = remedies.find(([pattern]) => pattern.test(why));
+  return new RolloutError('SandboxFailed', remedy ? `${why}. ${remedy[1]}` : why, { cause: error });
 }

@@ -7,8 +7,10 @@ import { SYSTEM_PATH } from './staging.ts';
 export interface Runtime {
   /** Its name and version, as it says them. */
   readonly version: string;
-  /** The beginning of an argv: what makes the user namespace in which it runs, if it does not itself. */
+  /** The beginning of an argv: what makes the namespaces in which it runs, if it does not itself. */
   readonly asRoot: readonly string[];
+  /** How many PID namespaces, each in the one before, are between what runs in a sandbox and the host: one is the sandbox's. */
+  readonly depth: number;
   readonly flags: readonly string[];
 }
 
@@ -25,7 +27,12 @@ export async function findRuntime(program: string): Promise<Runtime> {
   const { stdout } = await promisify(execFile)(program, ['--version'], { env });
   const version = stdout.trim();
   if (version.startsWith('apptainer')) {
-    return { version, asRoot: [], flags: ['--fakeroot', '--ignore-subuid', '--ignore-fakeroot-command'] };
+    return {
+      version,
+      asRoot: [],
+      depth: 1,
+      flags: ['--fakeroot', '--ignore-subuid', '--ignore-fakeroot-command'],
+    };
   }
   const [, major] = /^singularity\S* version (\d+)\./.exec(version) ?? [];
   if (major === undefined || Number(major) < FIRST_MAJOR) {
@@ -35,11 +42,16 @@ export async function findRuntime(program: string): Promise<Runtime> {
     );
   }
   // Its --fakeroot wants newuidmap and a range of /etc/subuid; as root of a namespace it needs neither. It shows a SIF
-  // before it makes namespaces of its own: in one of mounts, which end with it. Nor may it unpack an image, on a disk that
-  // nothing bounds, where it cannot show it.
+  // before it makes namespaces of its own, by a helper that leaves its session and outlives it (squashfuse): in a namespace
+  // of mounts, and in one of processes, with which the kernel ends all that it has. Nor may it unpack an image, on a disk
+  // that nothing bounds, where it cannot show it.
   return {
     version,
-    asRoot: ['/usr/bin/unshare', '--user', '--map-root-user', '--mount', '--'],
+    asRoot: [
+      ...['/usr/bin/unshare', '--user', '--map-root-user', '--mount'],
+      ...['--pid', '--fork', '--kill-child', '--mount-proc', '--'],
+    ],
+    depth: 2,
     flags: ['--no-tmp-sandbox'],
   };
 }

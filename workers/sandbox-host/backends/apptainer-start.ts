@@ -5,6 +5,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
 import { START_MS } from '../left-overs.ts';
 import {
+  countPidNamespaces,
   type ProcessInfo,
   pidNamespace,
   processIds,
@@ -12,6 +13,7 @@ import {
   SANDBOX_VARIABLE,
   signal,
 } from '../processes.ts';
+import type { Runtime } from './apptainer-runtime.ts';
 import { checkReport, isReady } from './apptainer-scripts.ts';
 import type { Creation } from './backend.ts';
 import { SYSTEM_PATH } from './staging.ts';
@@ -37,12 +39,13 @@ export interface Started {
 }
 
 /**
- * Runs `argv` (supervisor and all) and waits until the sandbox stands.
+ * Runs `argv` (supervisor and all) and waits until the sandbox stands. `depth`: see {@link Runtime.depth}.
  * @throws RolloutError SandboxFailed in the runtime's own words; nothing is left then
  */
 export async function startApptainer(
   { sandboxId, started }: Pick<Creation, 'sandboxId' | 'started'>,
   argv: readonly string[],
+  depth: Runtime['depth'],
 ): Promise<Started> {
   const [file, ...args] = argv as [string, ...string[]];
   const env = { PATH: SYSTEM_PATH, [SANDBOX_VARIABLE]: sandboxId };
@@ -72,7 +75,7 @@ export async function startApptainer(
   try {
     const failure = await Promise.race([ready, ended, timer]);
     if (failure !== undefined) throw new RolloutError('SandboxFailed', failure);
-    const found = holders(outer.pid ?? 0);
+    const found = holders(outer.pid ?? 0, depth);
     anchors = found.anchors;
     const { first, namespace } = found;
     checkReport(text);
@@ -120,7 +123,10 @@ export function isAlive({ pid, startTicks }: ProcessInfo): boolean {
 }
 
 /** What descends from the supervisor: the sandbox's first process, and what is outside the sandbox. */
-function holders(supervisor: number): {
+function holders(
+  supervisor: number,
+  depth: number,
+): {
   first: ProcessInfo | undefined;
   namespace: string | null;
   anchors: ProcessInfo[];
@@ -133,9 +139,9 @@ function holders(supervisor: number): {
     before = tree.size;
     for (const { pid, parent } of all) if (tree.has(parent)) tree.add(pid);
   }
-  const own = pidNamespace(process.pid);
+  const own = countPidNamespaces(process.pid);
   const inTree = all.filter(({ pid }) => tree.has(pid));
-  const isInside = ({ pid }: ProcessInfo): boolean => ![own, null].includes(pidNamespace(pid));
+  const isInside = ({ pid }: ProcessInfo): boolean => countPidNamespaces(pid) >= own + depth;
   const inside = inTree.filter(isInside);
   const first = inside.find(({ parent }) => !inside.some(({ pid }) => pid === parent));
   const anchors = inTree.filter((info) => !inside.includes(info));

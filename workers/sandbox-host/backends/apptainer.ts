@@ -131,7 +131,7 @@ export class ApptainerBackend implements Backend {
     const sources = [image ?? root, home, ...mounts.map(({ source }) => source)];
     const first = firstProcess(spec.limits.memoryBytes, HOME, image === undefined ? '' : IMAGE_SETTINGS);
     const argv = this.argv(ownerUid, sources, mounts, first);
-    const started = await startApptainer(creation, argv).catch((error: unknown) => {
+    const started = await startApptainer(creation, argv, shared.depth).catch((error: unknown) => {
       throw inNamesOfTheHost(error, sources, ownerUid);
     });
     const seen = { sandboxId: creation.sandboxId, workspace: WORKSPACE, control: CONTROL, spec };
