@@ -32,10 +32,8 @@ test('a persistent bash', async (t) => {
     await expect('unalias -a; unset -f . source; echo z', 'z\n');
     await expect('declare -i PS1; unset __rollout_call __rollout_told', '');
     await expect('echo z', 'z\n');
-    // It ends with the line that it reads next, or before it.
-    const [ends, next] = [await box.bash('set -t'), await box.bash('echo ran')];
-    assert.deepEqual([ends.exitCode, next.restarted], [0, true]);
-    assert.deepEqual([next.exitCode, next.output.text], next.exitCode === 0 ? [0, 'ran\n'] : [null, '']);
+    await expect('set -t', '');
+    await expect('echo ran', 'ran\n', 0, true); // it ends with the line that it reads next, or before it
     await expect('sleep infinity & exit 1', '', 1, true);
     await expect('exec true', '', 0, true);
     await expect('kill -9 $$', '', 137, true);
@@ -130,6 +128,59 @@ test('a persistent bash', async (t) => {
       await expect('trap - DEBUG', "it's\ntrap - DEBUG\n");
       await expect('echo y; trap -p ERR DEBUG', 'y\n');
       await expect("trap 'echo returned' RETURN; trap - RETURN", '');
+    },
+  );
+
+  await t.test('no alias, function, setting or variable changes what it reports with', async () => {
+    const bent = [
+      ...[
+        '{=echo',
+        '{={ sleep 9; ',
+        '{=cat <<E',
+        "{='",
+        '}=false',
+        ':=false',
+        'builtin=false',
+        '__rollout_begin=false',
+      ],
+    ].map((alias) => `alias "${alias}"`);
+    const names = ['begin', 'reset', 'exit'].map((name) => `__rollout_${name}`);
+    bent.push('set -o posix; alias "{=echo"', 'shopt -u expand_aliases; set -o posix; trap() { :; }');
+    bent.push(
+      `enable -n . : enable printf return set shopt trap; ${names.join('() { sleep 9; }; ')}() { sleep 9; }`,
+    );
+    for (const command of bent) {
+      await box.bash(command);
+      await expect('echo usable; (exit 3)', 'usable\n', 3);
+      await expect('echo $?', '3\n');
+      await box.bash('unalias -a; set +o posix; shopt -s expand_aliases; unset -f trap');
+    }
+    await expect('alias hello="echo hi"; shopt -q expand_aliases', '');
+    await expect('hello; shopt -u expand_aliases', 'hi\n');
+    await expect('shopt -q expand_aliases || hello 2>/dev/null', '', 127);
+    await expect('shopt -s expand_aliases; unalias hello', '');
+  });
+
+  await t.test(
+    'what cannot be typed to any more is replaced before the next command, which runs once',
+    async () => {
+      const bent = [
+        'readonly PROMPT_COMMAND="sleep 9"',
+        "readonly PS0='$(sleep 9)'",
+        'stty intr b </dev/tty',
+      ];
+      for (const command of [...bent, 'stty kill : </dev/tty', 'stty inlcr </dev/tty']) {
+        await expect(command, '');
+        const { output, exitCode, restarted, timedOut } = await box.bash(
+          'echo x >> once; wc -l < once; (exit 3)',
+        );
+        assert.deepEqual(
+          [exitCode, restarted, timedOut, /(^|\n)1\n$/.test(output.text)],
+          [3, true, false, true],
+          command,
+        );
+        await expect('rm once', '');
+      }
     },
   );
 

@@ -60,8 +60,9 @@ test('property: markers are found wherever chunks end, and nothing else is taken
   fc.assert(
     fc.property(fc.array(piece, { minLength: 1, maxLength: 8 }), fc.nat(30), (texts, size) => {
       const call = (index: number) =>
-        `${begin}done:${index}:${index}:hBs:/a b${middle}trap -- 'echo "it'\\''s" ' ERR\r\n${end}`;
-      const stream = Buffer.from(texts.map((text, index) => text + call(index)).join(''));
+        `${begin}done:${index}:${index}:hBs:cmdhist:expand_aliases;/a b${middle}trap -- 'echo "it'\\''s" ' ERR\r\n${end}`;
+      const cut = `${begin}done:1:1:hBs:;/a${middle}`; // the shell was killed as it told this
+      const stream = Buffer.from(`${texts.map((text, index) => text + call(index)).join('')}${cut}rest`);
       const output: Buffer[] = [];
       const markers: Marker[] = [];
       const reader = new MarkerReader(
@@ -71,11 +72,11 @@ test('property: markers are found wherever chunks end, and nothing else is taken
       );
       for (let at = 0; at < stream.length; at += size + 1) reader.push(stream.subarray(at, at + size + 1));
       reader.flush();
-      assert.equal(Buffer.concat(output).toString(), texts.join(''));
+      assert.equal(Buffer.concat(output).toString(), `${texts.join('')}rest`);
       assert.deepEqual(
         markers,
         texts.map((_, index) => ({
-          ...{ kind: 'done', call: index, status: index, options: 'hBs', cwd: '/a b' },
+          ...{ kind: 'done', call: index, status: index, options: 'hBs', aliases: true, cwd: '/a b' },
           traps: new Map([['ERR', `echo "it'\\''s" `]]),
         })),
       );

@@ -17,8 +17,10 @@ const COMMAND_FILE = 'command';
 
 /** How a command, or the shell with it, ended. */
 export interface Completion {
-  /** Null when the shell was killed and gave none, or ended before the command began. */
+  /** Null when the shell was killed and gave none, or the command has not begun. */
   readonly status: number | null;
+  /** False when the shell ended before that. */
+  readonly begun: boolean;
   readonly cwd: string;
   /** True when the shell has ended too. */
   readonly shellEnded: boolean;
@@ -125,6 +127,11 @@ export class Bash {
     return (this.exitMarker ?? this.ready)?.cwd ?? this.options.cwd;
   }
 
+  /** True when bash has begun with what was typed last. */
+  get begun(): boolean {
+    return this.running?.begun ?? true;
+  }
+
   /** True while a command runs. */
   get busy(): boolean {
     return this.running !== null;
@@ -146,7 +153,7 @@ export class Bash {
     });
     this.startedAt = performance.now();
     const file = `${this.options.handle.control}/${this.options.folder}/${COMMAND_FILE}`;
-    this.typed = typedLine(this.secret, call, this.ready?.status ?? 0, file);
+    this.typed = typedLine(this.secret, call, this.ready, file);
     this.terminal.type(this.typed);
     return completion;
   }
@@ -186,8 +193,8 @@ export class Bash {
       const terminal = mayRead ? terminalWaitedFor(pid) : null;
       if (terminal === null) continue;
       if (!this.own.has(pid) || terminal === '/dev/tty') return 'program';
-      // What it has told may wait to be read, and what was typed for it, too.
-      return this.terminal.reading && this.running?.begun ? 'bash' : null;
+      // What it has told may wait to be read.
+      return this.terminal.reading ? 'bash' : null;
     }
     return null;
   }
@@ -265,15 +272,16 @@ export class Bash {
       return;
     }
     this.ready = marker;
-    this.finish({ status: marker.status, cwd: marker.cwd, shellEnded: false });
+    this.finish({ status: marker.status, begun: true, cwd: marker.cwd, shellEnded: false });
   }
 
   private onExit(status: number): void {
     this.isEnded = true;
     closeSync(this.commandFd);
     this.reader.flush();
+    const { begun } = this;
     // What bash ended with is not of a command that it never read.
-    this.finish({ status: this.running?.begun ? status : null, cwd: this.cwd, shellEnded: true });
+    this.finish({ status: begun ? status : null, begun, cwd: this.cwd, shellEnded: true });
   }
 
   private finish(completion: Completion): void {

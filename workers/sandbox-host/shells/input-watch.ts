@@ -10,6 +10,8 @@ const MOST_ENDS = 5;
 /** Milliseconds between looks at a bash that seems to be done, and how many show that it is, and does not tell. */
 const READY_MS = 100;
 const READY_LOOKS = 4;
+/** How many show that it has not understood what was typed: on its way to bash that waits for the kernel. */
+const UNREAD_LOOKS = 20;
 
 /** Why a command is not waited for any more: what it asks for does not come, or its end has not been told. */
 export type InputStop = 'input' | 'untold';
@@ -17,7 +19,7 @@ export type InputStop = 'input' | 'untold';
 /**
  * Watches a command for programs that read from the terminal, where nobody types: they are given the end of their
  * input, and when that does not help, `stop` is called. So it is when bash waits for the next command, though it
- * has not told that this one is done: what it tells with has been broken.
+ * has not told that this one is done: what it tells with has been broken, or the terminal that it is typed to on.
  */
 export class InputWatch {
   /** True once a program was given an end of input. */
@@ -51,7 +53,7 @@ export class InputWatch {
     this.bash.resume();
     const who = this.bash.waitsForInput();
     this.ready = who === 'bash' ? this.ready + 1 : 0;
-    if (this.ready === READY_LOOKS) {
+    if (this.ready === (this.bash.begun ? READY_LOOKS : UNREAD_LOOKS)) {
       this.stop('untold');
       return null;
     }

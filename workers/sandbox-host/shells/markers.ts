@@ -11,6 +11,8 @@ export interface Marker {
   readonly status: number;
   /** Letters of the options that were set, as `$-` has them. */
   readonly options: string;
+  /** Aliases were expanded. */
+  readonly aliases: boolean;
   readonly cwd: string;
   /** What was to be run on these, as bash quotes it. */
   readonly traps: ReadonlyMap<HiddenTrap, string>;
@@ -71,9 +73,10 @@ export class MarkerReader {
     }
   }
 
-  /** The shell has ended: what was held back is output. */
+  /** The shell has ended: what was held back is output, but for what a marker without an end tells. */
   flush(): void {
-    this.emit(this.pending);
+    const told = this.pending.indexOf(this.begin) === 0 ? this.pending.indexOf(this.middle) : -1;
+    this.emit(told < 0 ? this.pending : this.pending.subarray(told + this.middle.length));
     this.pending = Buffer.alloc(0);
   }
 
@@ -82,20 +85,21 @@ export class MarkerReader {
     const again = body.lastIndexOf(this.begin);
     const text = body.toString('utf8', again < 0 ? 0 : again + this.begin.length);
     const [fields = '', rest = ''] = text.split(this.middle);
-    const match = /^(begin|done|exit):([0-9]*):([0-9]*):([a-zA-Z]*):(.*)$/s.exec(fields);
+    const match = /^(begin|done|exit):([0-9]*):([0-9]*):([a-zA-Z]*):([a-z0-9_:]*);(.*)$/s.exec(fields);
     if (!match) return false;
-    const [, kind, call, status, options, cwd] = match as unknown as [
+    const [, kind, call, status, options, shopts, cwd] = match as unknown as [
       string,
       Marker['kind'],
-      ...[string, string, string, string],
+      ...[string, string, string, string, string],
     ];
+    const aliases = shopts.split(':').includes('expand_aliases');
     const traps = new Map<HiddenTrap, string>();
     const printed = rest.replace(TRAP, (_, action: string | undefined, name: HiddenTrap) => {
       if (action !== undefined) traps.set(name, action);
       return '';
     });
     this.emit(Buffer.from(printed));
-    this.onMarker({ kind, call: Number(call), status: Number(status), options, cwd, traps });
+    this.onMarker({ kind, call: Number(call), status: Number(status), options, aliases, cwd, traps });
     return true;
   }
 

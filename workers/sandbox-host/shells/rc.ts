@@ -18,22 +18,22 @@ function format(text: string): string {
 /**
  * Commands that report to the terminal itself. Builtins only, so called that neither functions nor aliases take their
  * places, and run where no output of theirs or of a trap is seen.
- * `call` and `status` are words for bash. What would see the next of our commands (traces, traps on every command) is
- * told of and put off: {@link restoring} puts it on again.
+ * `call` and `status` are words for bash. What would see or change the next of our commands (traces, traps on every
+ * command, aliases) is told of and put off: {@link restoring} and {@link typedLine} put it on again.
  */
 function report(secret: string, call: string | number, status: string): string {
   const { begin, middle, end } = delimiters(secret);
   return (
-    `\\builtin printf '${format(begin)}done:%s:%s:%s:%s${format(middle)}' ${call} ${status} "$-" "\${PWD-}" >/dev/tty; ` +
+    `\\builtin printf '${format(begin)}done:%s:%s:%s:%s;%s${format(middle)}' ${call} ${status} "$-" "\${BASHOPTS-}" "\${PWD-}" >/dev/tty; ` +
     `\\builtin trap -p ERR RETURN DEBUG >/dev/tty; \\builtin printf '${format(end)}' >/dev/tty; ` +
-    '\\builtin trap - ERR RETURN DEBUG; \\builtin set +vx'
+    '\\builtin trap - ERR RETURN DEBUG; \\builtin set +vx; \\builtin shopt -u expand_aliases'
   );
 }
 
 /**
  * What a shell reads first. What it defines works under `exec >/dev/null`, `set -eu` and the like, shows up in no
  * trace, and is defined again after every command. An end of input that came too late for the program it was for
- * does not end the shell (IGNOREEOF). `home`: where it is if `cwd` is gone.
+ * does not end the shell (IGNOREEOF); a shell that cannot be so any more does. `home`: where it is if `cwd` is gone.
  */
 export function rcFile(secret: string, cwd: string, home: string): string {
   const { begin, middle, end } = delimiters(secret);
@@ -49,28 +49,31 @@ unset HISTFILE MAILCHECK TMOUT
 cd -- ${quote(cwd)} 2>/dev/null || cd -- ${quote(home)} 2>/dev/null
 __rollout_call=0 __rollout_told=
 __rollout_reset() {
-  builtin unset PROMPT_COMMAND PS0 PS1 PS2
+  builtin unset PROMPT_COMMAND PS0 PS1 PS2 IGNOREEOF && builtin enable . : enable printf return set shopt trap ||
+    builtin kill -KILL $$
   PS0= PS1= PS2= IGNOREEOF=9 PROMPT_COMMAND=${quote(prompt)}
 }
 __rollout_begin() {
-  builtin printf '${format(begin)}begin:%s:0::${format(middle + end)}' "$1" >/dev/tty
+  builtin printf '${format(begin)}begin:%s:0::;${format(middle + end)}' "$1" >/dev/tty
   __rollout_call=$1
   builtin return "$2"
 }
 __rollout_reset
 __rollout_exit() {
-  builtin printf '${format(begin)}exit:%s:%s::%s${format(middle + end)}' "$__rollout_call" "$1" "\${PWD-}" >/dev/tty
+  builtin printf '${format(begin)}exit:%s:%s::;%s${format(middle + end)}' "$__rollout_call" "$1" "\${PWD-}" >/dev/tty
 }
+readonly -f __rollout_reset __rollout_begin __rollout_exit
 trap '{ __rollout_exit "$?"; } >/dev/null 2>&1' EXIT
 `;
 }
 
 /**
- * The line typed to run the command in `file` as number `call`, after one that had ended with `status`, which is \`$?\`
- * then. Nothing to read from: stdin is empty.
+ * The line typed to run the command in `file` as number `call`, after the one of which `ready` tells, whose status is
+ * `$?` then. Nothing to read from: stdin is empty.
  */
-export function typedLine(secret: string, call: number, status: number, file: string): string {
-  const before = `{ __rollout_begin ${call} ${status} && :; } >/dev/null 2>&1`;
+export function typedLine(secret: string, call: number, ready: Marker | null, file: string): string {
+  const aliases = ready?.aliases ? '\\builtin shopt -s expand_aliases; ' : '';
+  const before = `{ ${aliases}__rollout_begin ${call} ${ready?.status ?? 0} && :; } >/dev/null 2>&1`;
   const after = `{ ${report(secret, call, '"$?"')}; __rollout_told=${call}; __rollout_reset; } >/dev/null 2>&1`;
   return `${before}; \\builtin . ${quote(file)} </dev/null; ${after}\n`;
 }
