@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
-import { chmod, mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
+import { execFileSync } from 'node:child_process';
+import { chmod, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
@@ -9,6 +10,7 @@ import { emptyFolder } from '../../activities/handlers/swe/sandbox.ts';
 import { sweHandler } from '../../activities/handlers/swe/swe.ts';
 import { SweTask } from '../../activities/handlers/swe/task.ts';
 import { adding, attacksOn, moving } from '../../checks/graders/attacks.ts';
+import { Bench } from '../tools/support.ts';
 import { startGrader } from './grader.ts';
 import { REFERENCE, sweTask } from './swe-repository.ts';
 
@@ -69,6 +71,45 @@ test('the reference patch is worth 1, no patch and each attack 0', async (t) => 
     }
   };
   await Promise.all([lane(), lane(), lane(), lane()]);
+});
+
+test('a repository that is not as its .gitattributes says is begun with, and its diff is exact', async (t) => {
+  const folder = await mkdtemp(path.join(tmpdir(), 'swe-'));
+  t.after(() => rm(folder, { recursive: true, force: true }));
+  const task = await sweTask(folder);
+  const lines = [
+    'utf16 working-tree-encoding=UTF-16',
+    'odd working-tree-encoding=NOPE',
+    'lfs filter=lfs',
+    ...['crlf text eol=crlf', 'lf text eol=lf', 'id ident'],
+  ];
+  const names = lines.map((line) => line.split(' ')[0] as string);
+  const repository = path.join(folder, 'repository');
+  await writeFile(path.join(repository, '.gitattributes'), `${lines.join('\n')}\n`);
+  for (const name of names) await writeFile(path.join(repository, name), 'a\r\n$Id: 1 $\nb\n');
+  const swe = sweHandler();
+  const parsed = swe.schema.parse(task);
+  const bench = await Bench.start(t, swe.sandbox?.(parsed) ?? {});
+  const { sandbox } = bench;
+  const signal = new AbortController().signal;
+  await swe.init?.({ task: parsed, sandbox, signal } as unknown as Parameters<
+    NonNullable<typeof swe.init>
+  >[0]);
+  assert.equal(
+    await bench.sh('cd /workspace/repo && touch * && git status --short && git log --format=%s'),
+    'base\n',
+  );
+  await bench.sh(`cd /workspace/repo && for each in ${names.join(' ')}; do printf 'c\\r\\n' >> $each; done`);
+  const diff = await sandbox.diff({ folder: 'repo' });
+  assert.ok(diff.status === 'ok' && diff.files === names.length, JSON.stringify(diff));
+  await writeFile(path.join(folder, 'patch'), Buffer.from(diff.patch, 'base64'));
+  execFileSync('git', ['apply', '--binary', '../patch'], {
+    cwd: repository,
+    env: { ...process.env, GIT_CEILING_DIRECTORIES: folder },
+  });
+  for (const name of names) {
+    assert.equal(await readFile(path.join(repository, name), 'latin1'), 'a\r\n$Id: 1 $\nb\nc\r\n', name);
+  }
 });
 
 test('a test that is not there, or is skipped, has not passed; an expected failure has', async (t) => {

@@ -14,9 +14,12 @@ import { instanceOf, SweTask } from './task.ts';
 const [MOST_PATCH, MOST_PACKED] = [16 * 1024 ** 2, 160 * 1024];
 /** What running things leaves behind is no part of the answer. */
 const LEFT_BEHIND = ['**/__pycache__/**', '**/*.pyc', '**/.pytest_cache/**', '**/*.egg-info/**'];
+/** Files that are not as .gitattributes says, or name a program that is not there, go in as they are. */
 const COMMIT = `
 set -e
 git init --quiet --initial-branch=main .
+mkdir -p .git/info
+echo '* -filter !working-tree-encoding' > .git/info/attributes
 git add --all --force .
 git -c user.name=task -c user.email=task@localhost commit --quiet --message=base`;
 
