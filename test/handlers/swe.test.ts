@@ -266,13 +266,13 @@ test('where folders of tasks are named, a task names nothing outside of them', a
       message: new RegExp(`^${field}: .* is not below`),
     });
   }
-  const grade = swe.evaluate({
-    ...{
-      task: swe.schema.parse({ ...row, repository: '/etc', packages }),
-      outcome: { patch: gzipSync('').toString('base64') },
-    },
-    sandbox: async () => assert.fail('it was given a sandbox'),
-    seconds: 1,
-  } as unknown as Parameters<typeof swe.evaluate>[0]);
-  await assert.rejects(async () => grade, { type: 'InvalidTask' });
+  for (const outcome of [{ patch: gzipSync('').toString('base64') }, { tooLarge: 'it is' }]) {
+    const grade = async () =>
+      swe.evaluate({
+        ...{ task: swe.schema.parse({ ...row, repository: '/etc', packages }), outcome },
+        sandbox: async () => assert.fail('it was given a sandbox'),
+        seconds: 1,
+      } as unknown as Parameters<typeof swe.evaluate>[0]);
+    await assert.rejects(grade, { type: 'InvalidTask' });
+  }
 });

@@ -74,6 +74,7 @@ export function sweHandler({ taskFolders = [] }: { readonly taskFolders?: readon
 
     evaluate: async ({ task, outcome, sandbox, seconds }) => {
       const instance = instanceOf(task);
+      const spec = graderSandboxOf(instance.environment, taskFolders);
       if (typeof outcome.tooLarge === 'string') {
         return rewardOf(instance, { applied: false, timedOut: false, results: undefined });
       }
@@ -81,7 +82,7 @@ export function sweHandler({ taskFolders = [] }: { readonly taskFolders?: readon
         throw new RolloutError('GraderFailed', 'the outcome holds no patch');
       const patch = gunzipSync(Buffer.from(outcome.patch, 'base64'), { maxOutputLength: MOST_PATCH });
       // What is left when the rest has taken its time: tests that hang are the policy's, a grade that does not end is ours.
-      const fresh = await sandbox(graderSandboxOf(instance.environment, taskFolders));
+      const fresh = await sandbox(spec);
       return rewardOf(instance, await runTests(fresh, instance, { patch, seconds: seconds * 0.7 }));
     },
   });
