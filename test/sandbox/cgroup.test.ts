@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { pino } from 'pino';
@@ -7,6 +7,7 @@ import { SandboxSpec } from '../../contracts/sandbox.ts';
 import { inCgroups } from '../../workers/sandbox-host/backends/in-cgroups.ts';
 import { ProcessBackend } from '../../workers/sandbox-host/backends/process.ts';
 import { divideCgroup, findCgroup, SandboxCgroup } from '../../workers/sandbox-host/limits/cgroup.ts';
+import { MemoryWatch } from '../../workers/sandbox-host/limits/memory-watch.ts';
 import { Supervisor } from '../../workers/sandbox-host/limits/supervisor.ts';
 import { temporaryFolder } from './support.ts';
 
@@ -59,6 +60,7 @@ test('limits are written, processes put in, and what the kernel refused is named
   await divideCgroup(folder, 'sb-1-');
   assert.equal(read(folder, 'host', 'cgroup.procs'), '12');
   assert.equal(read(folder, 'cgroup.subtree_control'), '+memory +pids +cpu');
+  assert.equal(read(folder, 'host', 'cpu.weight'), '1000');
 
   const [workspaceDir, controlDir] = [path.join(folder, 'w'), path.join(folder, 'c')];
   mkdirSync(workspaceDir);
@@ -93,6 +95,52 @@ test('limits are written, processes put in, and what the kernel refused is named
   assert.equal(ends[0]?.(), 'memory');
   refused(2, 3);
   assert.equal(ends[1]?.(), 'processes');
+});
+
+test('a sandbox whose memory the kernel can only take from running programs has hit its limit', async (t) => {
+  const folder = temporaryFolder(t);
+  const [MIB, limit] = [1024 ** 2, 64 * 1024 ** 2];
+  const cgroup = new SandboxCgroup(folder, '');
+  const handle = { sandboxId: 'sb-1-a', spec: SandboxSpec.parse({ limits: { memoryBytes: limit } }), cgroup };
+  const ended: string[] = [];
+  const watch = new MemoryWatch({
+    backend: new ProcessBackend(),
+    handle: handle as never,
+    workspaceDir: folder,
+    hit: () => ended.push('hit'),
+    killCommands: () => ended.push('killed'),
+    failed: (error) => assert.ifError(error),
+  });
+  let now = 0;
+  t.mock.method(performance, 'now', () => now);
+  /** Looks again `ms` later, with so much of it in files that can be dropped, and so often more wanted. */
+  const look = (ms: number, files: number, wanted: number): string[] => {
+    now += ms;
+    writeFileSync(path.join(folder, 'memory.current'), `${limit - 4096}\n`);
+    writeFileSync(path.join(folder, 'memory.stat'), `anon 1\ninactive_file ${files}\nactive_file 0\n`);
+    writeFileSync(path.join(folder, 'memory.events'), `low 0\nhigh 0\nmax ${wanted}\noom 0\n`);
+    watch.look([], '/proc');
+    return ended.splice(0);
+  };
+  // A large file that is read: as often as it likes.
+  for (let wanted = 1; wanted < 20; wanted++) assert.deepEqual(look(500, 2 * MIB, wanted), []);
+  // Full, but at rest.
+  for (let round = 0; round < 20; round++) assert.deepEqual(look(500, 0, 20), []);
+  // For a moment: it was given back.
+  look(1, 2 * MIB, 20);
+  assert.deepEqual(look(1, 0, 21), []);
+  assert.deepEqual(look(900, 0, 22), []);
+  assert.deepEqual(look(200, 2 * MIB, 23), []);
+  assert.deepEqual(look(1, 0, 24), []);
+  assert.deepEqual(look(1000, 0, 25), ['hit', 'killed']);
+  assert.deepEqual(look(500, 0, 26), []);
+});
+
+test('where no processors are shared out, none are', async (t) => {
+  const folder = makeGroup(temporaryFolder(t), 'memory pids');
+  await divideCgroup(folder, 'sb-1-');
+  assert.equal(read(folder, 'cgroup.subtree_control'), '+memory +pids');
+  assert.equal(existsSync(path.join(folder, 'host', 'cpu.weight')), false);
 });
 
 test('a cgroup that is gone is no error', async (t) => {

@@ -19,6 +19,8 @@ const NEEDED = ['memory', 'pids'];
 const WANTED = [...NEEDED, 'cpu'];
 /** Child that takes the processes which are in the folder: one with children that have limits may hold none. */
 const LEAF = 'host';
+/** The host's share of processors where they are all taken, as many as ten sandboxes': all of them wait for it. */
+const HOST_WEIGHT = '1000';
 /** What a path ends in where an earlier host has divided the folder: who starts the next one is among its processes. */
 const AN_EARLIER_HOSTS = new RegExp(`(?<=/)${LEAF}$`);
 /** How often what is in the folder is moved out of it before that is given up. */
@@ -94,6 +96,7 @@ export async function divideCgroup(folder: string, prefix: string): Promise<void
       if ((error as NodeJS.ErrnoException).code !== 'EBUSY' || round === ROUNDS) throw error;
     }
   }
+  if (offered.includes('cpu')) writeFileSync(path.join(leaf, 'cpu.weight'), HOST_WEIGHT);
 }
 
 function move(pid: string, folder: string): void {
@@ -127,6 +130,19 @@ export class SandboxCgroup {
   /** How often the kernel has refused something here, by limit. */
   refusals(): Partial<Record<LimitHit, number>> {
     return { memory: this.count('memory.events', 'oom_kill'), processes: this.count('pids.events', 'max') };
+  }
+
+  /** True if there are at least so many bytes that the kernel could not take back. */
+  holds(bytes: number): boolean {
+    const current = Number(readFileSync(path.join(this.folder, 'memory.current'), 'latin1'));
+    if (current < bytes) return false;
+    const droppable = ['inactive_file', 'active_file', 'slab_reclaimable'];
+    return droppable.reduce((held, name) => held - this.count('memory.stat', name), current) >= bytes;
+  }
+
+  /** How often more memory was wanted than there may be. */
+  wanted(): number {
+    return this.count('memory.events', 'max');
   }
 
   /** Kills what is in it, and removes it when that is gone; if it does not go, the next host removes it. */

@@ -7,6 +7,11 @@ import { Rest, unseen } from './rest.ts';
 import { ipcBytes, removeIpc } from './system-v.ts';
 import { unlinkedBytes } from './unlinked.ts';
 
+/** A cgroup is full when the kernel could take less than so many bytes back: no program can run in them. */
+const LITTLE_BYTES = 1024 ** 2;
+/** Milliseconds that a cgroup may be full: more, and nothing in it gets on. */
+const FULL_MS = 1000;
+
 export interface MemoryWatchOptions {
   readonly backend: Backend;
   readonly handle: Handle;
@@ -29,6 +34,7 @@ export class MemoryWatch {
   private readonly rest = new Rest();
   private seen: Omit<MachineMemory, 'unwritten'> = machineMemory();
   private ipc = 0;
+  private full: { readonly since: number; readonly wanted: number } | undefined;
   private stopBeat: (() => void) | undefined;
 
   constructor(options: MemoryWatchOptions) {
@@ -52,6 +58,7 @@ export class MemoryWatch {
 
   /** `proc`: where the numbers of these processes are those of its `/proc`. */
   look(processes: readonly ProcessInfo[], proc: string): void {
+    this.lookAtCgroup();
     const { total, shared } = machineMemory();
     const sharedGrew = shared - this.seen.shared > unseen(this.limit);
     this.seen = { ...this.seen, total };
@@ -62,6 +69,27 @@ export class MemoryWatch {
     const large = processes.filter(({ residentBytes }) => residentBytes + others > this.limit);
     if (large.some(({ pid }) => unsharedBytes(pid, proc) + others > this.limit)) this.options.hit();
     this.rest.run(() => this.check(), this.options.failed);
+  }
+
+  /**
+   * Where sockets or pipes have taken all the memory, the kernel ends nobody: there are always pages of programs to
+   * take back, and to be read again from disk at once. So this ends the commands.
+   */
+  private lookAtCgroup(): void {
+    const { handle, hit, killCommands } = this.options;
+    const { cgroup } = handle;
+    if (!cgroup?.holds(this.limit - LITTLE_BYTES)) {
+      this.full = undefined;
+      return;
+    }
+    const now = performance.now();
+    this.full ??= { since: now, wanted: cgroup.wanted() };
+    if (now - this.full.since < FULL_MS) return;
+    if (cgroup.wanted() > this.full.wanted) {
+      hit();
+      killCommands();
+    }
+    this.full = undefined;
   }
 
   private async check(): Promise<void> {
