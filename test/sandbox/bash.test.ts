@@ -77,6 +77,29 @@ test('a persistent bash', async (t) => {
     await expect(`: '${'y'.repeat(3_000_000)}'; echo large`, 'large\n');
   });
 
+  await t.test('a syntax error is that of its own command', async () => {
+    const wrong = [
+      '[[ a =~ ^a (b) ]]',
+      '[[ ( a',
+      'eval "[[ a (b ]]"',
+      'case x in',
+      'a=(1',
+      'echo $((1',
+      ')',
+      'f() {',
+    ];
+    for (const command of wrong) {
+      const { output, exitCode } = await box.bash(command);
+      assert.deepEqual(
+        [/^bash: .*line 1: |line 2: /.test(output.text), exitCode !== 0],
+        [true, true],
+        command,
+      );
+      assert.doesNotMatch(output.text, /PROMPT_COMMAND/);
+      await expect('[[ a == a ]] && echo right', 'right\n');
+    }
+  });
+
   await t.test('gives programs that read an end of input, and loses no later command', async () => {
     await expect('cat; read x; echo "read: $?"; cat | wc -c', 'read: 1\n0\n');
     await expect('python3', '');

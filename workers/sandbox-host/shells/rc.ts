@@ -38,7 +38,7 @@ function report(secret: string, call: string | number, status: string): string {
 export function rcFile(secret: string, cwd: string, home: string): string {
   const { begin, middle, end } = delimiters(secret);
   const prompt =
-    '{ __rollout_status=$?; [[ $__rollout_told == "$__rollout_call" ]] || { ' +
+    '{ __rollout_status=$?; \\builtin [ "$__rollout_told" = "$__rollout_call" ] || { ' +
     `${report(secret, '"$__rollout_call"', '"$__rollout_status"')}; __rollout_told=$__rollout_call; ` +
     '__rollout_reset; }; } >/dev/null 2>&1';
   return `
@@ -49,9 +49,11 @@ unset HISTFILE MAILCHECK TMOUT
 cd -- ${quote(cwd)} 2>/dev/null || cd -- ${quote(home)} 2>/dev/null
 __rollout_call=0 __rollout_told=
 __rollout_reset() {
-  builtin unset PROMPT_COMMAND PS0 PS1 PS2 IGNOREEOF && builtin enable . : enable printf return set shopt trap ||
+  builtin unset PROMPT_COMMAND PS0 PS1 PS2 IGNOREEOF && builtin enable . : [ enable printf return set shopt trap ||
     builtin kill -KILL $$
   PS0= PS1= PS2= IGNOREEOF=9 PROMPT_COMMAND=${quote(prompt)}
+  # After a syntax error in one, bash takes the next for wrong, too.
+  builtin eval '[[ 1 ]]' || :
 }
 __rollout_begin() {
   builtin printf '${format(begin)}begin:%s:0::;${format(middle + end)}' "$1" >/dev/tty
