@@ -38,8 +38,9 @@ export async function askInShell(
 
 /**
  * A Python program that stays in the sandbox between calls. It reads requests from standard input, each a line
- * of base64 of JSON with a `mark`, and answers each with a line: the mark, then JSON. It leaves the terminal's
- * session, so that what interrupts the shell is not meant for it.
+ * of base64 of JSON with a `mark`, and answers each with a line: the mark, then JSON. Before that it may say `within
+ * <seconds>`: when it is to be heard of again, at the latest. It leaves the terminal's session, so that what interrupts
+ * the shell is not meant for it.
  */
 export interface Driver {
   /** Name of its shell; it ends with that. */
@@ -49,14 +50,21 @@ export interface Driver {
   readonly program: string;
 }
 
+interface DriverRequest {
+  readonly callId: string;
+  readonly timeoutMs: number;
+  readonly silentMs?: number;
+  readonly [field: string]: unknown;
+}
+
 /**
- * Hands a request to a driver, which is started unless it runs. A driver that has not answered in time is
- * killed. `{"missing": "there is no …"}` is the answer where there is no such Python.
+ * Hands a request to a driver, which is started unless it runs. A driver that has not said its first word within
+ * `silentMs`, or is not heard of again in time, is killed. `{"missing": "there is no …"}` is the answer where there is no such Python.
  */
 export function askDriver(
   sandbox: BoundSandbox,
   { shell, python, program }: Driver,
-  { callId, timeoutMs, ...request }: { callId: string; timeoutMs: number; [field: string]: unknown },
+  { callId, timeoutMs, silentMs = timeoutMs, ...request }: DriverRequest,
 ): Promise<ShellAnswer> {
   const mark = quote(answerMark(callId));
   // A coprocess of the shell, on which builtins alone can act.
@@ -70,9 +78,12 @@ if ! kill -0 "\${DRIVER_PID-}" 2>/dev/null; then
   set +m
   coproc DRIVER { exec "$__python" -I -c ${quote(program)}; }
 fi
+kill -CONT "\${DRIVER_PID-}" 2>/dev/null # what it runs may have stopped it
+__seconds=${Math.ceil(silentMs / 1000)}
 printf '%s\\n' '${encode({ ...request, mark: answerMark(callId) })}' >&"\${DRIVER[1]}" &&
-  while IFS= read -r -t ${Math.ceil(timeoutMs / 1000)} __line <&"\${DRIVER[0]}"; do
+  while IFS= read -r -t "$__seconds" __line <&"\${DRIVER[0]}"; do
     if [[ $__line == ${mark}* ]]; then printf '\\n%s\\n' "$__line"; return 0; fi
+    if [[ $__line == 'within '* ]]; then __seconds=\${__line#within }; fi
   done
 kill -KILL "\${DRIVER_PID-}" 2>/dev/null
 wait "\${DRIVER_PID-}" 2>/dev/null # or the next request would go to it

@@ -1,7 +1,7 @@
 """Drives a Jupyter kernel. Runs inside the sandbox, for as long as the shell that started it.
 
 Reads requests from standard input, each a line of base64 of a JSON object, and answers each with a line: the
-request's mark, then JSON. The kernel is started by the first request, and again by the first after its end.
+request's mark, then JSON. Before that it says when it will be heard of again. The kernel is started by the first request, and again by the first after its end.
 """
 import base64
 import ctypes
@@ -22,6 +22,8 @@ INTERRUPT_SECONDS = 5
 INTERRUPT_EVERY = 0.5
 # How long output may be missing after the kernel has said that it is done: a flood may lose messages.
 QUIET_SECONDS = 1
+# How late this process may be by itself. One that is stopped, by the code it runs, is killed then.
+LATE_SECONDS = 10
 POLL_SECONDS = 0.2
 EXIT_SECONDS = 5
 SHOWN_CHARACTERS = 16000
@@ -239,6 +241,7 @@ class Kernel:
             if now > deadline + interrupts * INTERRUPT_EVERY:
                 if interrupts * INTERRUPT_EVERY >= INTERRUPT_SECONDS:
                     return 'stuck'
+                say_within(INTERRUPT_SECONDS)
                 self.manager.interrupt_kernel()
                 # Another thread may have got the signal, and the one that waits (await) must wake up to act on it.
                 self.client.kernel_info()
@@ -427,6 +430,7 @@ def answer(request):
         end()
     try:
         if not kernel:
+            say_within(START_SECONDS)
             end_left_overs(request['workspace'])
             kernel = Kernel(request['workspace'])
             kernel.ready()
@@ -435,6 +439,7 @@ def answer(request):
         end()
         text = '[the kernel could not be started: %s]' % how
         return {'status': 'restarted', 'exitCode': None, 'text': words + '\n' + text if words else text}
+    say_within(request['seconds'])
     try:
         end_of_cell = kernel.execute(request, output)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -460,8 +465,18 @@ def answer(request):
 def end():
     global kernel
     if kernel:
+        say_within(EXIT_SECONDS)
         kernel.end()
     kernel = None
+
+
+def say_within(seconds):
+    say('within %d' % (seconds + LATE_SECONDS))
+
+
+def say(line):
+    sys.stdout.write(line + '\n')
+    sys.stdout.flush()
 
 
 def main():
@@ -470,10 +485,9 @@ def main():
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     for line in sys.stdin:
         request = json.loads(base64.b64decode(line).decode('utf-8'))
-        said = json.dumps(answer(request))
-        sys.stdout.write('%s%s\n' % (request['mark'], said))
-        sys.stdout.flush()
-    end()
+        say(request['mark'] + json.dumps(answer(request)))
+    if kernel:
+        kernel.end()
 
 
 main()

@@ -9,6 +9,8 @@ import type { Tool, ToolOutcome } from './tool.ts';
 const PYTHON_VARIABLE = 'ROLLOUTS_PYTHON';
 /** Milliseconds that the driver may take besides the code's own time: to start a kernel, and to end one. */
 const DRIVER_MS = 90_000;
+/** Milliseconds until it must have said that it has a request: Python may have to be started. */
+const SILENT_MS = 30_000;
 
 const DRIVER: Driver = {
   shell: 'ipython',
@@ -54,6 +56,7 @@ export const ipython: Tool = {
     const { answer, result } = await askDriver(sandbox, DRIVER, {
       callId,
       timeoutMs: timeoutMs + DRIVER_MS,
+      silentMs: SILENT_MS,
       call_id: callId,
       code: args.code,
       seconds: timeoutMs / 1000,

@@ -200,6 +200,18 @@ test('the kernel', async (t) => {
     await expect('4', '4');
     assert.equal(await running('^sleep 303'), '0');
     assert.equal(await running('ipykernel_launcher.py -f'), '1');
+    await expect('import os, threading; threading.Timer(0.1, os.kill, [os.getppid(), 19]).start()', '');
+    await until(
+      async () => (await bench.sh('pgrep -cr T python || :')).trim() === '1',
+      'it has been stopped',
+    );
+    await expect('5', '5');
+    const begun = performance.now();
+    const stopped = await run('os.kill(os.getppid(), 19)', 1000);
+    assert.deepEqual([stopped.status, stopped.text], ['restarted', '[the kernel ended: it was killed]']);
+    const seconds = (performance.now() - begun) / 1000;
+    assert.ok(seconds < 20, `it was waited for ${seconds} s`);
+    await expect('6', '6');
   });
 
   await t.test('modules in the workspace do not keep a kernel from starting', async () => {
