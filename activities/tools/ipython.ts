@@ -15,8 +15,13 @@ const SILENT_MS = 30_000;
 const DRIVER: Driver = {
   shell: 'ipython',
   python: `"\${${PYTHON_VARIABLE}:-python3}"`,
-  program: readFileSync(new URL('./ipython.py', import.meta.url), 'utf8'),
+  // JSON's strings are Python's, too.
+  program: `ECHO = ${JSON.stringify(source('ipython-echo.py'))}\n${source('ipython.py')}`,
 };
+
+function source(name: string): string {
+  return readFileSync(new URL(name, import.meta.url), 'utf8');
+}
 
 const NEW_KERNEL = '[this is a new kernel, without the variables of the one before]';
 
