@@ -240,6 +240,18 @@ test('a persistent bash', async (t) => {
     await expect('cd /workspace; echo x', 'x\n');
   });
 
+  await t.test('nor of jobs whose commands have several lines', async () => {
+    const [end, wait] = ['kill $!; sleep 0.1; echo done', 'sleep 0.1; echo done'];
+    await expect(`while :; do sleep 0.01; done & ${end}`, 'done\n');
+    await expect(`(cd /; while :; do sleep 0.01; done >f; true) & ${end}`, 'done\n');
+    await expect(`for i in 1; do if true; then :; else :; fi; done & ${wait}`, 'done\n');
+    await expect(`for ((i=0;i<1;i++)); do :; done & ${wait}`, 'done\n');
+    await expect(`if true; then :; elif false; then :; fi & ${wait}`, 'done\n');
+    await expect(`case a in a) :;; esac & ${wait}`, 'done\n');
+    await expect(`cat >f <<'END' &\ndo\nEND\n${wait}`, 'done\n');
+    await expect(`: & ${wait}`, 'done\n');
+  });
+
   await t.test('output of background jobs hangs nothing and confuses nothing', async () => {
     await box.bash('(while :; do echo noise; sleep 0.01; done) & noise=$!');
     for (let round = 0; round < 20; round++) {

@@ -23,10 +23,21 @@ const IDLE_BYTES = 16_384;
 
 /**
  * As bash prints it: the job, how it ended or stopped in 24 columns, the command; and where one is now, if that is
- * elsewhere. Before a stopped one it begins a new line.
+ * elsewhere. Before a stopped one it begins a new line. Commands of several lines are loops and the like, of which bash
+ * indents all but some words, and those with a text to read.
  */
-const NOTICE =
-  /(?:\n(?=.*Stopped ))?^\[[0-9]+\][-+ ] {2}(?=.{24})(?:Done|Exit|Stopped|Terminated|Killed|Hangup|Interrupt|Quit|Aborted|Broken pipe|Alarm clock|Segmentation fault)\b.*\n(?:\(wd now: .*\)\n)?/gm;
+const NOTICE = new RegExp(
+  [
+    /(?:\n(?=.*Stopped ))?^\[[0-9]+\][-+ ] {2}(?=.{24})/,
+    /(?:Done|Exit|Stopped|Terminated|Killed|Hangup|Interrupt|Quit|Aborted|Broken pipe|Alarm clock|Segmentation fault)\b/,
+    /(?:[^<\n]*<<-?'?(\w+)\b.*\n(?:.*\n){0,50}?\1\n\n?|.*\n)/,
+    /(?:(?:(?<=; (?:do|then)\n| in \n)|(?<=[;)]\n)do\n)(?:(?:do|then|else|elif .*| {4}.*)\n)*(?:done|fi|esac)\b.*\n)?/,
+    /(?:\(wd now: .*\)\n)?/,
+  ]
+    .map(({ source }) => source)
+    .join(''),
+  'gm',
+);
 
 /** Why a command is ended before its time. */
 type Stop = 'aborted' | 'output' | InputStop;
