@@ -1,6 +1,7 @@
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { RolloutError } from '../../../contracts/failures.ts';
+import { AS_ROOT, owned } from './owned.ts';
 import { SYSTEM_PATH } from './staging.ts';
 
 /** How one of the two programs is told what they do not have in common. */
@@ -42,24 +43,7 @@ export async function findRuntime(program: string): Promise<Runtime> {
     );
   }
   // Its --fakeroot wants newuidmap and a range of /etc/subuid; as root of a namespace it needs neither. It shows a SIF
-  // before it makes namespaces of its own, by a helper that leaves its session and outlives it (squashfuse): in a namespace
-  // of mounts, and in one of processes, with whose first process the kernel ends all that is in it. Nor may it unpack an
-  // image, on a disk that nothing bounds, where it cannot show it.
-  return {
-    version,
-    asRoot: [
-      ...['/usr/bin/unshare', '--user', '--map-root-user', '--mount'],
-      ...['--pid', '--fork', '--kill-child', '--mount-proc', '--'],
-      ...['/bin/bash', '--norc', '--noprofile', '-c', OWNED, 'owned'],
-    ],
-    depth: 2,
-    flags: ['--no-tmp-sandbox'],
-  };
+  // before it makes namespaces of its own, by a helper that leaves its session and outlives it (squashfuse). Nor may it
+  // unpack an image, on a disk that nothing bounds, where it cannot show it.
+  return { version, asRoot: owned(AS_ROOT), depth: 2, flags: ['--no-tmp-sandbox'] };
 }
-
-/**
- * First process of the namespace in which SingularityCE runs, which ends with it, and with it all that it left. Not
- * SingularityCE itself: that sets new privileges, after which the kernel no longer ends it with its parent; it replaces
- * its environment, by which the host finds what is a sandbox's; and it may wait for ever for a helper that was killed.
- */
-const OWNED = '"$@"; exit';

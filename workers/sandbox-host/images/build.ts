@@ -4,6 +4,7 @@ import { constants, existsSync } from 'node:fs';
 import { copyFile, mkdir, rename, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { messageOf, RolloutError } from '../../../contracts/failures.ts';
+import { builderOf } from './builder.ts';
 import { BUILD, BUILT, BYTES_PER_FILE, STOPPED, type StopReason } from './script.ts';
 import { buildSpec, type ImageSource, readSource } from './source.ts';
 
@@ -63,11 +64,7 @@ export async function buildImage(file: string, options: BuildOptions): Promise<B
 
 /** True if this call is the one that built. */
 async function build(source: ImageSource, image: string, options: BuildOptions): Promise<boolean> {
-  // Root needs no appearance of root; who is not root does, for the commands of a definition.
-  const fakeroot = source.kind === 'definition' && process.geteuid?.() !== 0 ? ['--fakeroot'] : [];
-  // What was checked is what is built: not what an earlier build of somebody else's left under the same digest.
-  const uncached = source.kind === 'definition' ? [] : ['--disable-cache'];
-  const builder = [options.program, 'build', '--force', ...uncached, ...fakeroot];
+  const builder = await builderOf(source.kind, options.program);
   const bounds = [options.maxBytes, options.minFreeBytes].map(String);
   const script = ['/bin/bash', '-c', BUILD, 'build', image, `${image}.building`, buildSpec(source)];
   const args = [...script, ...bounds, ...builder];

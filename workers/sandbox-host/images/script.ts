@@ -23,9 +23,15 @@ set -e
 image=$1 temporary=$2 source=$3 most=$4 least=$5
 shift 5
 [ ! -e "$image" ] || exit 0
-# An image may have folders that its owner may neither read nor empty, but for privileges.
-if [ $EUID = 0 ]; then over_own=(); else over_own=(unshare --user --map-root-user --); fi
-"\${over_own[@]}" true 2>/dev/null || over_own=()
+# An image may have folders that its owner may neither read nor empty, but for privileges; some may be of ids that he was given.
+over_own=()
+if [ $EUID != 0 ]; then
+  for ids in --map-auto ''; do
+    over_own=(unshare --user --map-root-user $ids --)
+    ! "\${over_own[@]}" true 2>/dev/null || break
+    over_own=()
+  done
+fi
 builder=
 end() {
   if [ "$builder" ] && kill -TERM -- -$builder 2>/dev/null; then
@@ -63,7 +69,7 @@ done
 mkdir -p -- "$temporary"
 trap end EXIT
 set -m
-APPTAINER_TMPDIR=$temporary SINGULARITY_TMPDIR=$temporary setpriv --pdeathsig TERM bash -c \\
+APPTAINER_TMPDIR=$temporary SINGULARITY_TMPDIR=$temporary setpriv --pdeathsig KILL bash -c \\
   'ulimit -f "$1"; shift; exec "$@"' bounded $(((most + 1023) / 1024)) "$@" "$temporary/image.sif" "$source" 9<&- &
 builder=$!
 set +m
