@@ -67,13 +67,16 @@ async function build(source: ImageSource, image: string, options: BuildOptions):
   const builder = await builderOf(source.kind, options.program);
   const bounds = [options.maxBytes, options.minFreeBytes].map(String);
   const script = ['/bin/bash', '-c', BUILD, 'build', image, `${image}.building`, buildSpec(source)];
-  const args = [...script, ...bounds, ...builder];
+  // What is told to end clears up.
+  const [command, ...args] = [
+    ...endsWithParent('KILL'),
+    ...['/usr/bin/flock', `${image}.lock`],
+    ...endsWithParent('TERM'),
+    ...[...script, ...bounds, ...builder],
+  ] as [string, ...string[]];
   // In its own folder: what a definition names is relative to it.
   const cwd = path.dirname(source.file);
-  const child = spawn('/usr/bin/flock', [`${image}.lock`, ...args], {
-    cwd,
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
+  const child = spawn(command, args, { cwd, stdio: ['ignore', 'pipe', 'pipe'] });
   const lines: string[] = [];
   const collect = byLine((line) => {
     lines.push(line);
@@ -84,7 +87,7 @@ async function build(source: ImageSource, image: string, options: BuildOptions):
   try {
     [code] = (await once(child, 'close')) as [number | null];
   } catch (error) {
-    throw new RolloutError('ImageBuildFailed', `flock could not be started: ${messageOf(error)}`, {
+    throw new RolloutError('ImageBuildFailed', `${command} could not be started: ${messageOf(error)}`, {
       cause: error,
     });
   }
@@ -94,6 +97,11 @@ async function build(source: ImageSource, image: string, options: BuildOptions):
     throw tooLarge(source.file, (stopped as StopReason) ?? 'bytes', options);
   const words = lines.filter((line) => line !== '').slice(-TAIL_LINES);
   throw new RolloutError('ImageBuildFailed', `${source.file} could not be built:\n${words.join('\n')}`);
+}
+
+/** The beginning of an argv whose rest is sent this signal when its parent ends. */
+function endsWithParent(signal: 'KILL' | 'TERM'): string[] {
+  return ['/usr/bin/setpriv', '--pdeathsig', signal, '--'];
 }
 
 function tooLarge(

@@ -1,3 +1,5 @@
+import { existsSync, readFileSync } from 'node:fs';
+import os from 'node:os';
 import { findRuntime } from '../backends/apptainer-runtime.ts';
 import { AS_ROOT, owned } from '../backends/owned.ts';
 import { runQuietly } from '../backends/wait.ts';
@@ -20,11 +22,18 @@ export async function builderOf(kind: ImageSource['kind'], program: string): Pro
   // The commands of a definition are run as root, by its looks.
   const many = await ownedIfPossible(WITH_SUBORDINATE_IDS);
   if (many.length > 0) return [...many, ...build];
+  if (hasSubordinateIds()) return [...build, '--fakeroot']; // unshare cannot give them before util-linux 2.38
   const { depth } = await findRuntime(program);
   // SingularityCE's --fakeroot wants ids of /etc/subuid; Apptainer's does without, and is another root for chown, too.
   return depth > 1
     ? [...(await ownedIfPossible(AS_ROOT)), ...build]
     : [...(await ownedIfPossible(AS_CALLER)), ...build, '--fakeroot'];
+}
+
+function hasSubordinateIds(): boolean {
+  const { uid, username } = os.userInfo();
+  const text = existsSync('/etc/subuid') ? readFileSync('/etc/subuid', 'utf8') : '';
+  return text.split('\n').some((line) => [username, String(uid)].includes(line.split(':')[0] as string));
 }
 
 async function ownedIfPossible(user: readonly string[]): Promise<string[]> {
