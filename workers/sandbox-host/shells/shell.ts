@@ -39,6 +39,9 @@ const NOTICE = new RegExp(
   'gm',
 );
 
+/** Characters of an output, above which notices stay in it: made up ones in 4 MiB would take the host seconds. */
+const NOTICES_CHARACTERS = 131_072;
+
 /** Why a command is ended before its time. */
 type Stop = 'aborted' | 'output' | InputStop;
 
@@ -278,7 +281,7 @@ export class Shell {
  * command may have asked for it.
  */
 function withoutNotices(command: string, output: BoundedText): BoundedText {
-  if (/\bjobs\b/.test(command)) return output;
+  if (/\bjobs\b/.test(command) || output.text.length > NOTICES_CHARACTERS) return output;
   let removed = 0;
   const text = output.text.replace(NOTICE, (line) => {
     removed += Buffer.byteLength(line);
