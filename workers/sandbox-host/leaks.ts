@@ -1,13 +1,14 @@
 import { existsSync, readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import path from 'node:path';
 import { helpersOf, recordedAnchors } from './left-overs.ts';
+import { cgroupsOf } from './limits/cgroup.ts';
 import { hostPaths, sandboxPrefix, temporaryFolder } from './paths.ts';
 import { isAlive, readNames } from './process-names.ts';
 import { environmentOf, processIds, processInfo, SANDBOX_VARIABLE } from './processes.ts';
 
 /** Something that a sandbox left behind. */
 export interface Leak {
-  readonly kind: 'process' | 'mount' | 'socket' | 'terminal' | 'folder';
+  readonly kind: 'process' | 'mount' | 'socket' | 'terminal' | 'folder' | 'cgroup';
   /** Which, for people: a process id with its command, a path, a terminal. */
   readonly what: string;
 }
@@ -56,6 +57,9 @@ function look(stateDir: string): Leak[] {
       .flatMap((line) => (dead(line).length > 0 ? leak('socket', line.slice(line.indexOf('/'))) : [])),
     ...(existsSync(paths.socket) && !host ? [leak('socket', paths.socket)] : []),
     ...(host ? idleTerminals(host.pid) : []),
+    ...(host ? cgroupsOf(host.pid).filter((folder) => dead(folder).length > 0) : []).map((folder) =>
+      leak('cgroup', folder),
+    ),
   ];
 }
 

@@ -40,12 +40,9 @@ export type IsDelegated = (unit: string, ofUser: boolean) => boolean;
  */
 export function findCgroup(membership: string, mountinfo: string, isDelegated: IsDelegated): CgroupRoot {
   const no = (why: string): CgroupRoot => ({ folder: null, why });
-  const own = /^0::(\/.*)$/m.exec(membership)?.[1]?.replace(AN_EARLIER_HOSTS, '');
-  const mount = mountinfo.split('\n').find((line) => line.includes(' - cgroup2 '));
-  const [, , , root = '/', place = ''] = mount?.split(' ') ?? [];
-  if (own === undefined || place === '') return no('there is no cgroup v2 here');
-  const below = path.relative(root, own);
-  const folder = path.join(place, below);
+  const located = locate(membership, mountinfo);
+  if (located === undefined) return no('there is no cgroup v2 here');
+  const { own, below, folder } = located;
   const unit = own.split('/').findLast((name) => /\.(service|scope)$/.test(name));
   try {
     const offered = words(path.join(folder, 'cgroup.controllers'));
@@ -65,6 +62,28 @@ export function findCgroup(membership: string, mountinfo: string, isDelegated: I
   } catch (error) {
     return no(`${folder} is not this user's to divide: ${messageOf(error)}`);
   }
+}
+
+/** The cgroup that a host divides or has divided: its name, its path from where they are mounted, and its folder. */
+function locate(membership: string, mountinfo: string) {
+  const own = /^0::(\/.*)$/m.exec(membership)?.[1]?.replace(AN_EARLIER_HOSTS, '');
+  const mount = mountinfo.split('\n').find((line) => line.includes(' - cgroup2 '));
+  const [, , , root = '/', place = ''] = mount?.split(' ') ?? [];
+  if (own === undefined || place === '') return undefined;
+  const below = path.relative(root, own);
+  return { own, below, folder: path.join(place, below) };
+}
+
+/** Folders of the cgroups that the host with this process id has made. */
+export function cgroupsOf(pid: number): string[] {
+  const located = locate(
+    readFileSync(`/proc/${pid}/cgroup`, 'utf8'),
+    readFileSync('/proc/self/mountinfo', 'utf8'),
+  );
+  if (located === undefined || !existsSync(path.join(located.folder, LEAF))) return [];
+  return readdirSync(located.folder, { withFileTypes: true })
+    .filter((entry) => entry.isDirectory())
+    .map(({ name }) => path.join(located.folder, name));
 }
 
 /** {@link findCgroup} for this very process. */
