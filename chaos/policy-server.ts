@@ -53,10 +53,10 @@ export class PolicyServer {
     });
   }
 
-  /** `replier`: says what comes after a prompt; the policy of this suite's tasks if not given. */
-  static async start(replier: Replier = replyTo, address = '127.0.0.1'): Promise<PolicyServer> {
+  /** `replier`: says what comes after a prompt; the policy of this suite's tasks if not given; `port`: any free one. */
+  static async start(replier: Replier = replyTo, address = '127.0.0.1', port = 0): Promise<PolicyServer> {
     const policy = new PolicyServer(replier);
-    policy.server.listen(0, address);
+    policy.server.listen(port, address);
     await once(policy.server, 'listening');
     return policy;
   }

@@ -33,7 +33,8 @@ const SERVER_UP = { file: 'scripts/production/main.ts', has: 'install.sh' } as c
 const SLURM = { file: 'scripts/slurm/story.ts', has: 'server.sbatch' } as const;
 const DOCKER = { checked: 'temporal-config/production/Dockerfile' } as const;
 const KUBERNETES = { checked: 'temporal-config/production/kubernetes' } as const;
-const SYSTEMD = { checked: 'temporal-config/production/systemd' } as const;
+/** Runs all of the section. */
+const SYSTEMD = { file: 'scripts/machine/units.ts', has: '## systemd' } as const;
 const TRAINING = { byHand: 'examples/training/main.ts' } as const;
 const AGENT = { file: 'scripts/mini-swe-agent/main.mjs', has: 'mini-swe-agent' } as const;
 
@@ -221,11 +222,12 @@ const BEGINNINGS: Readonly<Record<string, RunBy>> = {
   'docker build ': DOCKER,
   'sbatch ': SLURM,
 
-  'cd /opt/rollouts && npm ci && ROLLOUTS_CACHE=/opt/rollouts-cache npm run setup': SYSTEMD,
-  'cp /opt/rollouts/temporal-config/production/systemd/* /etc/systemd/system && systemctl daemon-reload':
-    SYSTEMD,
-  'systemctl enable --now rollouts-host rollouts-worker@init rollouts-worker@run': SYSTEMD,
-  'systemctl enable --now rollouts-worker@workflow rollouts-worker@eval rollouts-gateway': SYSTEMD,
+  'cd /opt/rollouts && npm ci': SYSTEMD,
+  'cp /opt/rollouts/temporal-config/production/systemd/': SYSTEMD,
+  'install -': SYSTEMD,
+  'useradd --system ': SYSTEMD,
+  'systemctl enable ': SYSTEMD,
+  'systemd-run ': SYSTEMD,
 };
 
 /** Undefined: nobody. */

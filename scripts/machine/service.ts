@@ -1,0 +1,29 @@
+import assert from 'node:assert/strict';
+import { beginRollout, recordOf } from './gateway.ts';
+import type { Machine } from './machine.ts';
+import type { Passed } from './main.ts';
+import { installUnits, UNITS } from './units.ts';
+
+const HOSTS_GROUP = '/sys/fs/cgroup/system.slice/rollouts-host.service';
+
+/** The units, as docs/production.md installs them, run a rollout. */
+export async function serviceUnits(machine: Machine, passed: Passed): Promise<void> {
+  await installUnits(machine);
+  passed(`all units are up: ${UNITS.join(' ')}`);
+  await beginRollout(machine, 'first', 4);
+  const first = await recordOf(machine, 'first');
+  assert.deepEqual([first.outcome, first.reward?.total, first.retried], ['completed', 1, []]);
+  passed(`a rollout through the gateway: ${first.outcome}, reward ${first.reward.total}`);
+  const journal = await machine.run('journalctl -b -u rollouts-host -o cat');
+  assert.ok(journal.includes(`cgroups below ${HOSTS_GROUP}`), journal);
+  await assertClean(machine);
+  passed('its sandbox was in a cgroup of its own; nothing is left of it');
+}
+
+/** Nothing is left of any sandbox, found from outside. */
+export async function assertClean(machine: Machine): Promise<void> {
+  await machine.run(
+    'ROLLOUTS_STATE_FOLDER=/var/lib/rollouts node /opt/rollouts/bin/rollouts.mjs doctor --leaks',
+  );
+  assert.equal(await machine.run(`cd ${HOSTS_GROUP} && ls -d */`), 'host/\n');
+}
