@@ -17,10 +17,8 @@ const COMMAND_FILE = 'command';
 
 /** How a command, or the shell with it, ended. */
 export interface Completion {
-  /** Null when the shell was killed and gave none, or the command has not begun. */
+  /** Null when the shell was killed and gave none, or ended before the command began. */
   readonly status: number | null;
-  /** False when the shell ended before that. */
-  readonly begun: boolean;
   readonly cwd: string;
   /** True when the shell has ended too. */
   readonly shellEnded: boolean;
@@ -272,16 +270,15 @@ export class Bash {
       return;
     }
     this.ready = marker;
-    this.finish({ status: marker.status, begun: true, cwd: marker.cwd, shellEnded: false });
+    this.finish({ status: marker.status, cwd: marker.cwd, shellEnded: false });
   }
 
   private onExit(status: number): void {
     this.isEnded = true;
     closeSync(this.commandFd);
     this.reader.flush();
-    const { begun } = this;
     // What bash ended with is not of a command that it never read.
-    this.finish({ status: begun ? status : null, begun, cwd: this.cwd, shellEnded: true });
+    this.finish({ status: this.begun ? status : null, cwd: this.cwd, shellEnded: true });
   }
 
   private finish(completion: Completion): void {

@@ -56,7 +56,7 @@ __rollout_reset() {
   builtin eval '[[ 1 ]]' || :
 }
 __rollout_begin() {
-  builtin printf '${format(begin)}begin:%s:0::;${format(middle + end)}' "$1" >/dev/tty
+  builtin printf '${format(begin)}begin:%s:0::;${format(middle + end)}' "$1" >/dev/tty || builtin kill -KILL $$
   __rollout_call=$1
   builtin return "$2"
 }

@@ -132,8 +132,7 @@ export class Shell {
     this.bash = null;
   }
 
-  private async runNow(shellCommand: ShellCommand): Promise<ShellResult> {
-    const { command, timeoutMs, maxOutputBytes } = shellCommand;
+  private async runNow({ command, timeoutMs, maxOutputBytes }: ShellCommand): Promise<ShellResult> {
     const started = performance.now();
     if (this.closed) throw new RolloutError('SandboxLost', `shell ${this.folder} was closed`);
     // A bash that ended between commands is replaced before the next one, which then says so.
@@ -161,12 +160,6 @@ export class Shell {
     if (typeof first === 'string') this.moveIdleTo(output); // what was said of what was killed
     const printed = await output.end();
     this.cwd = completion.cwd;
-    // Once only: a shell that is new and cannot be typed to will not be better the next time.
-    if (!completion.begun && (first === completion || first === 'untold') && !restarted && !this.closed) {
-      this.replaces = true;
-      this.idle.push(Buffer.from(printed.text));
-      return this.runNow(shellCommand);
-    }
     if (this.closed) {
       await bash.kill();
     } else if (completion.shellEnded || !answers) {
