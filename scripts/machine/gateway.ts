@@ -36,7 +36,7 @@ export async function recordOf(machine: Machine, rolloutId: string): Promise<Ans
   let last: Answer | undefined;
   await until(`the record of ${rolloutId}`, async () => {
     last = await ask(machine, `/v1/rollouts/${rolloutId}?wait=20`);
-    return last.status === 200 && typeof last.body.outcome === 'string';
+    return last.status === 200 && last.body.done === true;
   });
-  return last?.body;
+  return last?.body.record;
 }

@@ -14,13 +14,11 @@ export async function serviceUnits(machine: Machine, passed: Passed): Promise<vo
   const first = await recordOf(machine, 'first');
   assert.deepEqual([first.outcome, first.reward?.total, first.retried], ['completed', 1, []]);
   passed(`a rollout through the gateway: ${first.outcome}, reward ${first.reward.total}`);
-  const journal = await machine.run('journalctl -b -u rollouts-host -o cat');
-  assert.ok(journal.includes(`cgroups below ${HOSTS_GROUP}`), journal);
   await assertClean(machine);
-  passed('its sandbox was in a cgroup of its own; nothing is left of it');
+  passed('nothing is left of its sandbox');
 }
 
-/** Nothing is left of any sandbox, found from outside. */
+/** The host has divided its cgroup, and nothing is left of any sandbox, found from outside. */
 export async function assertClean(machine: Machine): Promise<void> {
   await machine.run(
     'ROLLOUTS_STATE_FOLDER=/var/lib/rollouts node /opt/rollouts/bin/rollouts.mjs doctor --leaks',
