@@ -8,13 +8,16 @@ import type { BenchOptions, BenchResult } from './main.ts';
 import { cpuMs, percentile, rounded } from './measure.ts';
 import { withFolder } from './pipeline/folder.ts';
 
-/** Rounds that are measured, one of each kind in turns, and rollouts open at once in one; other rounds by --n. */
-const ROUNDS = 6;
+/**
+ * Times that new clusters are made, others by --n: one and the same cluster is up to some percent faster or slower than
+ * its like for as long as it lives, so that more rounds on it say nothing.
+ */
+const TIMES = 6;
+/** Rounds that are measured each time, one of each kind in turns, and rollouts open at once in one. */
+const ROUNDS = 4;
 const OPEN = 48;
 /** Rounds before: what has just been started takes more of a processor. */
 const WARM_UP = 2;
-/** Milliseconds after which no further round is begun. */
-const LAST_ROUND_AFTER_MS = 480_000;
 /** As monitoring/prometheus.yml scrapes. */
 const SCRAPE_MS = 15_000;
 const FIRST_METRICS_PORT = 29_464;
@@ -23,100 +26,123 @@ const FIRST_METRICS_PORT = 29_464;
 const KINDS = ['off', 'on', 'traced'] as const;
 type Kind = (typeof KINDS)[number];
 
-/** Rollouts a second; processor time of one in milliseconds, of our processes and with the Temporal server's. */
-interface Round {
-  readonly perSecond: number;
+/** Seconds; processor time in milliseconds, of our processes and with the Temporal server's. */
+interface Cost {
+  readonly seconds: number;
   readonly cpu: number;
   readonly allCpu: number;
 }
+type Costs = Readonly<Record<Kind, Cost>>;
 
 /**
  * What logs, metrics and traces cost: three clusters side by side and rollouts whose stages do nothing, in turns on each.
- * Each round is compared with that of the cluster without any, so that what else the machine does meanwhile falls upon
- * both; processor time of our processes as well as throughput, since that is there to see on a busy machine.
+ * Each is compared with that without any, so that what else the machine does meanwhile falls upon both; processor time of
+ * our processes as well as throughput, since that is there to see on a busy machine.
  */
-export function benchInstrumentation({ n, say }: BenchOptions): Promise<BenchResult> {
-  return withFolder('i-', async (root) => {
-    const llm = await PolicyServer.start();
-    const collector = createServer((request, response) => {
-      request.resume().once('end', () => response.end('{}'));
-    });
-    const tracesPort = await choosePort('traces', 29_318, false);
-    collector.listen(tracesPort, '127.0.0.1');
-    const traces = { endpoint: `http://127.0.0.1:${tracesPort}/v1/traces` };
-    const clusters = new Map<Kind, Cluster>();
-    const rounds: Record<Kind, Round>[] = [];
-    const scraping = setInterval(() => void scrape(clusters), SCRAPE_MS);
-    try {
-      for (const [index, kind] of KINDS.entries()) {
-        const options: ClusterOptions = {
-          ...{ root: path.join(root, kind), hosts: ['a'], capacity: OPEN, llmUrl: llm.url },
-          ...{ silentLlmSeconds: 60, runWorkers: 1 },
-          handlers: [fileURLToPath(new URL('./waiting.ts', import.meta.url))],
-          ...(kind === 'off'
-            ? { settings: { log: { level: 'silent', levels: {} } } }
-            : { firstMetricsPort: FIRST_METRICS_PORT + 20 * index }),
-          ...(kind === 'traced' ? { settings: { traces } } : {}),
-        };
-        clusters.set(kind, await Cluster.start(options));
-      }
-      const of = (kind: Kind, name: string) => round(clusters.get(kind) as Cluster, `${kind}-${name}`);
-      for (let index = 0; index < WARM_UP; index++) for (const kind of KINDS) await of(kind, `warm-${index}`);
-      const began = performance.now();
-      for (let index = 0; index < (n ?? ROUNDS); index++) {
-        if (performance.now() - began > LAST_ROUND_AFTER_MS) break;
-        // Another one begins each time.
-        const order = KINDS.map((_, at) => KINDS[(at + index) % KINDS.length] as Kind);
-        const entries: [Kind, Round][] = [];
-        for (const kind of order) entries.push([kind, await of(kind, String(index))]);
-        rounds.push(Object.fromEntries(entries) as Record<Kind, Round>);
-        say(`round ${index + 1}: ${JSON.stringify(rounds.at(-1))}`);
-      }
-    } finally {
-      clearInterval(scraping);
-      for (const cluster of clusters.values()) await cluster.stop();
-      await llm.close();
-      collector.closeAllConnections();
-      collector.close();
-    }
-    return resultOf(rounds);
+export async function benchInstrumentation({ n, say }: BenchOptions): Promise<BenchResult> {
+  const llm = await PolicyServer.start();
+  const collector = createServer((request, response) => {
+    request.resume().once('end', () => response.end('{}'));
   });
+  const tracesPort = await choosePort('traces', 29_318, false);
+  collector.listen(tracesPort, '127.0.0.1');
+  const settingsOf: Record<Kind, NonNullable<ClusterOptions['settings']>> = {
+    off: { log: { level: 'silent', levels: {} } },
+    on: {},
+    traced: { traces: { endpoint: `http://127.0.0.1:${tracesPort}/v1/traces` } },
+  };
+  const measured: Costs[] = [];
+  try {
+    for (let time = 0; time < (n ?? TIMES); time++) {
+      // Another one begins each time.
+      const order = KINDS.map((_, at) => KINDS[(at + time) % KINDS.length] as Kind);
+      const costs = await withFolder('i-', (root) =>
+        compare(order, (kind) => ({
+          ...{ root: path.join(root, kind), hosts: ['a'], capacity: OPEN, llmUrl: llm.url },
+          ...{ silentLlmSeconds: 60, runWorkers: 1, settings: settingsOf[kind] },
+          handlers: [fileURLToPath(new URL('./waiting.ts', import.meta.url))],
+          ...(kind === 'off' ? {} : { firstMetricsPort: metricsPort(kind) }),
+        })),
+      );
+      measured.push(costs);
+      say(`${time + 1}: ${JSON.stringify(costs)}`);
+    }
+  } finally {
+    await llm.close();
+    collector.closeAllConnections();
+    collector.close();
+  }
+  return resultOf(measured);
 }
 
-function resultOf(rounds: readonly Record<Kind, Round>[]): BenchResult {
-  const median = (of: (round: Record<Kind, Round>) => number) => rounded(percentile(rounds.map(of), 50));
+/** What the rollouts of all rounds cost on a cluster of each kind, all new. */
+async function compare(order: readonly Kind[], optionsOf: (kind: Kind) => ClusterOptions): Promise<Costs> {
+  const clusters = new Map<Kind, Cluster>();
+  let scraped = Promise.resolve();
+  const scraping = setInterval(() => {
+    scraped = scrape(clusters);
+  }, SCRAPE_MS);
+  try {
+    for (const kind of order) clusters.set(kind, await Cluster.start(optionsOf(kind)));
+    const costs = Object.fromEntries(KINDS.map((kind) => [kind, { seconds: 0, cpu: 0, allCpu: 0 }]));
+    for (let index = -WARM_UP; index < ROUNDS; index++) {
+      for (const kind of index % 2 ? order : order.toReversed()) {
+        const cost = await round(clusters.get(kind) as Cluster, `${kind}-${index}`);
+        const total = costs[kind] as Cost;
+        if (index >= 0)
+          costs[kind] = {
+            seconds: total.seconds + cost.seconds,
+            cpu: total.cpu + cost.cpu,
+            allCpu: total.allCpu + cost.allCpu,
+          };
+      }
+    }
+    return costs as Costs;
+  } finally {
+    clearInterval(scraping);
+    await scraped;
+    for (const cluster of clusters.values()) await cluster.stop();
+  }
+}
+
+function resultOf(measured: readonly Costs[]): BenchResult {
+  const rollouts = ROUNDS * OPEN;
+  const median = (of: (costs: Costs) => number) => rounded(percentile(measured.map(of), 50));
   const figures = (kind: Kind) => ({
-    rollouts_per_s: median((round) => round[kind].perSecond),
-    workers_cpu_ms_per_rollout: median((round) => round[kind].cpu),
-    all_cpu_ms_per_rollout: median((round) => round[kind].allCpu),
+    rollouts_per_s: median((costs) => rollouts / costs[kind].seconds),
+    workers_cpu_ms_per_rollout: median((costs) => costs[kind].cpu / rollouts),
+    all_cpu_ms_per_rollout: median((costs) => costs[kind].allCpu / rollouts),
   });
   const beside = (kind: 'on' | 'traced', name: string) => ({
-    ...interval(`${name}_per_s`, rounds, (round) => round[kind].perSecond / round.off.perSecond),
-    ...interval(`${name}_cpu`, rounds, (round) => round.off.cpu / round[kind].cpu),
-    ...interval(`${name}_all_cpu`, rounds, (round) => round.off.allCpu / round[kind].allCpu),
+    ...interval(`${name}_per_s`, measured, (costs) => costs.off.seconds / costs[kind].seconds),
+    ...interval(`${name}_cpu`, measured, (costs) => costs.off.cpu / costs[kind].cpu),
+    ...interval(`${name}_all_cpu`, measured, (costs) => costs.off.allCpu / costs[kind].allCpu),
   });
   return {
-    ...{ bench: 'instrumentation', n: rounds.length * OPEN, rounds: rounds.length, ...figures('on') },
+    ...{ bench: 'instrumentation', n: measured.length * rollouts, times: measured.length, ...figures('on') },
     peers: { off: figures('off'), traced: figures('traced') },
     ratios: { ...beside('on', 'off'), ...beside('traced', 'traced_off') },
   };
 }
 
-/** The mean of a ratio over the rounds (of logarithms), and between what it lies at 95 %, as `_low` and `_high`. */
-function interval(
-  name: string,
-  rounds: readonly Record<Kind, Round>[],
-  of: (round: Record<Kind, Round>) => number,
-) {
-  const logs = rounds.map((round) => Math.log(of(round)));
+/** The mean of a ratio over the times (of logarithms), and between what it lies at 95 %, as `_low` and `_high`. */
+function interval(name: string, measured: readonly Costs[], of: (costs: Costs) => number) {
+  const logs = measured.map((costs) => Math.log(of(costs)));
+  const degrees = logs.length - 1;
   const mean = logs.reduce((sum, value) => sum + value, 0) / logs.length;
-  const variance = logs.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (logs.length - 1);
-  const error = 1.96 * Math.sqrt(variance / logs.length);
+  const variance = logs.reduce((sum, value) => sum + (value - mean) ** 2, 0) / degrees;
+  const error = studentT(degrees) * Math.sqrt(variance / logs.length);
   const at = (offset: number) => rounded(Math.exp(mean + offset));
   return { [name]: at(0), [`${name}_low`]: at(-error), [`${name}_high`]: at(error) };
 }
 
-async function round({ members, client }: Cluster, name: string): Promise<Round> {
+/** Within how many standard errors 95 % lie; good to 1 % from 4 degrees of freedom (Abramowitz and Stegun, 26.7.5). */
+function studentT(degrees: number): number {
+  const z = 1.96;
+  return z + (z ** 3 + z) / (4 * degrees) + (5 * z ** 5 + 16 * z ** 3 + 3 * z) / (96 * degrees ** 2);
+}
+
+async function round({ members, client }: Cluster, name: string): Promise<Cost> {
   const pidsOf = (isTemporal: boolean) =>
     [...members.values()]
       .filter((member) => (member.name === 'temporal') === isTemporal)
@@ -134,19 +160,18 @@ async function round({ members, client }: Cluster, name: string): Promise<Round>
   );
   const seconds = (performance.now() - began) / 1000;
   const [cpu, serverCpu] = [cpuMs(ours) - before[0], cpuMs(server) - before[1]];
-  return {
-    ...{ perSecond: rounded(OPEN / seconds), cpu: rounded(cpu / OPEN) },
-    allCpu: rounded((cpu + serverCpu) / OPEN),
-  };
+  return { seconds, cpu, allCpu: cpu + serverCpu };
 }
 
 async function scrape(clusters: ReadonlyMap<Kind, Cluster>): Promise<void> {
-  for (const [index, kind] of KINDS.entries()) {
-    const processes = (clusters.get(kind)?.members.size ?? 1) - 1;
-    for (let at = 0; kind !== 'off' && at < processes; at++) {
-      const port = FIRST_METRICS_PORT + 20 * index + at;
-      const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
-      if (!text.includes('rollouts_')) throw new Error(`port ${port} serves no metrics`);
+  for (const [kind, { members }] of clusters) {
+    for (let at = 0; kind !== 'off' && at < members.size - 1; at++) {
+      const text = await (await fetch(`http://127.0.0.1:${metricsPort(kind) + at}/metrics`)).text();
+      if (!text.includes('rollouts_')) throw new Error(`port ${metricsPort(kind) + at} serves no metrics`);
     }
   }
+}
+
+function metricsPort(kind: Kind): number {
+  return FIRST_METRICS_PORT + 20 * KINDS.indexOf(kind);
 }

@@ -1,3 +1,4 @@
+import os from 'node:os';
 import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { Cluster } from '../chaos/cluster.ts';
@@ -8,18 +9,20 @@ import { percentile, rounded } from './measure.ts';
 import { withFolder } from './pipeline/folder.ts';
 
 /** Rollouts open at once, one figure each; others by --n. */
-const OPEN = [1_000, 4_000];
+const OPEN = [1_000, 4_000, 16_000];
+/** Mebibytes that each may take: more are not asked for than there is memory. */
+const OPEN_MIB = 0.7;
 /** Rollouts begun while those are open. */
 const NEWCOMERS = 10;
 /** Calls under way at once that begin rollouts. */
 const CALLERS = 64;
 /** Rollouts that go through before anything is measured. */
 const WARM_UP = 32;
-/** Milliseconds for each rollout to be begun and to get to the model: then it is measured what is open. */
+/** Milliseconds for each rollout to be begun and to get to the model (then it is measured what is open), and to end. */
 const OPEN_MS = 300;
-/** Milliseconds that the newcomers may take in all, and the end of all. */
+const CANCEL_MS = 300;
+/** Milliseconds that the newcomers may take in all. */
 const NEWCOMERS_MS = 30_000;
-const CANCEL_MS = 300_000;
 
 /**
  * Rollouts that all wait for the model, without sandboxes: what they take in memory, how long a new one takes to its first
@@ -29,6 +32,11 @@ export async function benchScale({ n, say, production }: BenchOptions): Promise<
   const seen: Record<string, Scale> = {};
   let last: Scale | undefined;
   for (const open of n === null ? OPEN : [n]) {
+    const mib = os.freemem() / 1024 ** 2;
+    if (n === null && open * OPEN_MIB > mib) {
+      say(`${open} not tried: ${Math.round(mib)} MiB of memory are free`);
+      continue;
+    }
     last = await withFolder('s-', (root) => scaleOf(open, root, { say, production }));
     seen[`open_${open}`] = last;
     say(`${open} open: ${JSON.stringify(last)}`);
@@ -132,10 +140,10 @@ async function scaleOf(
     const timeOf = (inTime: boolean) => (inTime ? Math.round(since(cancelled)) : null);
     await client.cancelMany({ batchId: 'all' }, 'stale');
     const cancel_call_ms = Math.round(since(cancelled));
-    const cancel_llm_ms = timeOf(await until(() => running() === 0, CANCEL_MS));
+    const cancel_llm_ms = timeOf(await until(() => running() === 0, CANCEL_MS * asked));
     const query = `BatchId = 'all' AND WorkflowType = 'rollout' AND ExecutionStatus = 'Running'`;
     const leftOpen = async () => (await client.temporal.workflow.count(query)).count;
-    const left = CANCEL_MS - since(cancelled);
+    const left = CANCEL_MS * asked - since(cancelled);
     const cancel_all_ms = timeOf(await until(async () => (await leftOpen()) === 0, left, 500));
     const some = newcomers.length > 0;
     return {
