@@ -90,6 +90,7 @@ async function scaleOf(
   const begin = (rolloutId: string, batchId: string) =>
     client.start({
       ...{ rolloutId, batchId, heartbeatTimeoutSeconds: 600, hostLostSeconds: 600 },
+      deadlines: { runSeconds: 86_400 }, // none is to end while others begin
       task: {
         ...{ handler: 'waiting', id: rolloutId },
         data: { name: rolloutId, kind: 'usual', turns: 3, sandbox: false },

@@ -115,7 +115,8 @@ export class Supervisor {
 
   private schedule(): void {
     clearTimeout(this.timer);
-    if (this.stopped) return;
+    // Where nothing can run there is nothing to see, and a host may have thousands of those.
+    if (this.stopped || this.options.backend.name === 'none') return;
     this.timer = setTimeout(
       () => {
         this.guarded(() => this.look());
