@@ -17,21 +17,23 @@ export function countHost(server: FastifyInstance, host: SandboxHost, metrics: M
   const seconds = metrics.histogram('rollouts_host_call_seconds');
   const commands = metrics.counter('rollouts_sandbox_commands_total');
   const limits = metrics.counter('rollouts_sandbox_limits_total');
-  server.addHook('onResponse', async (request, reply) => {
+  server.addHook('onResponse', (request, reply, done) => {
     const { url } = request.routeOptions;
-    if (url === undefined || STANDING.test(url)) return;
-    const call = `${request.method} ${url}`;
-    seconds.observe({ call, code: String(reply.statusCode) }, reply.elapsedTime / 1000);
+    if (url !== undefined && !STANDING.test(url)) {
+      const call = `${request.method} ${url}`;
+      seconds.observe({ call, code: String(reply.statusCode) }, reply.elapsedTime / 1000);
+    }
+    done();
   });
-  server.addHook('preSerialization', async (request, _reply, payload) => {
+  server.addHook('preSerialization', (request, _reply, payload, done) => {
     const via = request.routeOptions.url?.match(/\/(exec|shells\/:name\/run)$/)?.[1];
-    const ended = payload as Partial<Ended>;
-    if (via === undefined || ended.timedOut === undefined) return payload;
-    const { exitCode = null, timedOut, limit } = ended;
-    const end = timedOut ? 'timeout' : exitCode === null ? 'signal' : exitCode === 0 ? 'zero' : 'nonzero';
-    commands.inc({ via: via === 'exec' ? 'exec' : 'shell', end });
-    if (limit) limits.inc({ limit });
-    return payload;
+    const { exitCode = null, timedOut, limit } = (payload ?? {}) as Partial<Ended>;
+    if (via !== undefined && timedOut !== undefined) {
+      const end = timedOut ? 'timeout' : exitCode === null ? 'signal' : exitCode === 0 ? 'zero' : 'nonzero';
+      commands.inc({ via: via === 'exec' ? 'exec' : 'shell', end });
+      if (limit) limits.inc({ limit });
+    }
+    done(null, payload);
   });
   const leaks = metrics.counter('rollouts_sandbox_leaks_total');
   metrics.counter('rollouts_sandboxes_lost_total').inc(host.lostBefore);

