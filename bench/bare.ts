@@ -25,7 +25,7 @@ async function main(address: string): Promise<void> {
     );
   }
   announceReady();
-  await runUntilStopped(workers);
+  await runUntilStopped(workers, 0);
   await connection.close();
   process.exit(0);
 }

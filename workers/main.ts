@@ -19,7 +19,7 @@ async function main(): Promise<void> {
   const { address: temporal } = temporalConnection(config).connectionOptions;
   log.info({ roles, temporal }, 'worker is up');
   announceReady();
-  await runUntilStopped(workers);
+  await runUntilStopped(workers, config.workers.shutdownSeconds * 1000);
   await close();
   await tracing?.close();
   await closeMetrics();

@@ -23,6 +23,8 @@ import { startSandboxHost } from './server.ts';
 
 /** Milliseconds after which a host sees to it that its workflow is open. */
 const PRESENT_MS = 30_000;
+/** Milliseconds that calls under way may take to end when the host is told to stop. */
+const SHUTDOWN_MS = 5000;
 
 /** Entry of the sandbox host's process: its API on a Unix socket, and its control queue. */
 async function main(): Promise<void> {
@@ -66,7 +68,7 @@ async function main(): Promise<void> {
       store: new TrajectoryStore(config.derived.storeFolder),
     }),
     maxConcurrentActivityTaskExecutions: 64,
-    shutdownForceTime: '5s',
+    shutdownForceTime: SHUTDOWN_MS,
     interceptors: {
       activity: [
         ...(tracing ? [tracing.activity] : []),
@@ -100,10 +102,13 @@ async function main(): Promise<void> {
     );
   }, PRESENT_MS);
   announceReady();
-  await runUntilStopped([worker]);
-  clearInterval(again);
-  await server.close();
-  await sandboxes.close();
+  try {
+    await runUntilStopped([worker], SHUTDOWN_MS);
+  } finally {
+    clearInterval(again);
+    await server.close();
+    await sandboxes.close();
+  }
   await connection.close();
   await tracing?.close();
   await closeMetrics();
