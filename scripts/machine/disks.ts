@@ -61,7 +61,7 @@ export async function makeDisks(cache: string, programs: string): Promise<Disks>
   const registers = path.join(folder, 'registers.so');
   const source = fileURLToPath(new URL('registers.c', import.meta.url));
   await run('cc', ['-O2', '-shared', '-fPIC', '-o', registers, source]);
-  const kernel = programPath('linux.uml') as string;
+  const kernel = programPath('linux.uml');
   return { folder, kernel, registers, system, project: await makeProject(folder, programs) };
 }
 

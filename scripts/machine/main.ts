@@ -4,18 +4,14 @@
 // (user-mode Linux), and keeps the machine's Debian in the cache folder. `-- limits` or `-- units` runs only that, `-- units
 // reboot` those two.
 import { rm } from 'node:fs/promises';
-import os from 'node:os';
-import path from 'node:path';
-import { PROJECT_ROOT } from '../../config/tools.ts';
-import { run } from '../setup/lib/command.mjs';
+import { bringTemporalServer, cacheFolder } from '../production/temporal-server.ts';
+import { toldToStop } from '../told-to-stop.ts';
 import { type Disks, makeDisks } from './disks.ts';
 import { kernelLimits } from './limits.ts';
 import { Machine } from './machine.ts';
 import { bringPackages } from './needs.ts';
 import { cutPower } from './reboot.ts';
 import { serviceUnits } from './service.ts';
-
-const SERVER_VERSION = '1.32.2';
 
 /** Says that something was as it should be. */
 export type Passed = (what: string) => void;
@@ -30,12 +26,8 @@ async function main(wanted: readonly string[]): Promise<void> {
   const unknown = wanted.filter((name) => !(name in WHAT));
   if (unknown.length > 0) throw new Error(`${unknown.join(', ')}: there are ${Object.keys(WHAT).join(', ')}`);
   await bringPackages();
-  const { env } = process;
-  const cache =
-    env.ROLLOUTS_CACHE ?? path.join(env.XDG_CACHE_HOME ?? `${os.homedir()}/.cache`, 'durable-rollouts');
-  const programs = path.join(cache, `temporal-server-${SERVER_VERSION}`);
-  const install = path.join(PROJECT_ROOT, 'temporal-config', 'production', 'install.sh');
-  await run(install, [programs], { env, timeoutMs: 3_600_000 });
+  const cache = cacheFolder();
+  const programs = await bringTemporalServer(cache);
   const since = performance.now();
   const passed: Passed = (what) =>
     console.log(`${((performance.now() - since) / 1000).toFixed(0).padStart(5)} s  ${what}`);
@@ -55,15 +47,6 @@ async function main(wanted: readonly string[]): Promise<void> {
     await machine?.stop();
     if (disks) await rm(disks.folder, { recursive: true, force: true });
   }
-}
-
-/** So that what was started is ended, whoever ends this. */
-function toldToStop(): Promise<never> {
-  return new Promise((_, reject) => {
-    for (const signal of ['SIGINT', 'SIGTERM'] as const) {
-      process.once(signal, () => reject(new Error(`ended by ${signal}`)));
-    }
-  });
 }
 
 main(process.argv.slice(2)).then(

@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs';
-import { run } from '../setup/lib/command.mjs';
+import { findProgram } from '../../config/programs.ts';
+import { installPackages } from '../debian.ts';
 
 /** Programs that making and running a machine takes, and Debian's packages of them. */
 const NEEDED: Readonly<Record<string, string>> = {
@@ -8,11 +9,11 @@ const NEEDED: Readonly<Record<string, string>> = {
   mke2fs: 'e2fsprogs',
   cc: 'gcc',
 };
-const FOLDERS = ['/usr/local/bin', '/usr/bin', '/bin', '/usr/sbin', '/sbin'];
+const FOLDERS = '/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin';
 
-/** Where a program is. */
-export function programPath(name: string): string | undefined {
-  return FOLDERS.map((folder) => `${folder}/${name}`).find((file) => existsSync(file));
+/** Where a program is; '' if it is not. */
+export function programPath(name: string): string {
+  return findProgram([name], FOLDERS);
 }
 
 /** Installs what is missing. @throws Error that says what this machine lacks */
@@ -23,10 +24,5 @@ export async function bringPackages(): Promise<void> {
     throw new Error(`this takes root on Debian, x86-64: it makes a Debian of its own${packages}`);
   }
   if (missing.length === 0) return;
-  console.log(`apt-get install ${missing.join(' ')}`);
-  const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' };
-  const apt = (...args: string[]) =>
-    run('apt-get', ['-q', '-o', 'DPkg::Lock::Timeout=300', ...args], { env, timeoutMs: 1_200_000 });
-  await apt('update');
-  await apt('install', '-y', '--no-install-recommends', ...missing);
+  await installPackages(missing);
 }

@@ -13,9 +13,9 @@ import { PROJECT_ROOT } from '../../config/tools.ts';
 import { withParentDeath } from '../../temporal-config/dev-server.ts';
 import { choosePort, isFree } from '../../temporal-config/ports.ts';
 import { run } from '../setup/lib/command.mjs';
+import { bringTemporalServer } from './temporal-server.ts';
 
 const SCRIPTS = path.join(PROJECT_ROOT, 'temporal-config', 'production');
-const SERVER_VERSION = '1.32.2';
 const PASSWORD = 'test';
 /** Milliseconds that PostgreSQL has to be made and to listen. */
 const POSTGRES_MS = 120_000;
@@ -38,12 +38,7 @@ interface User {
 async function main(wanted: readonly string[]): Promise<boolean> {
   const unknown = wanted.filter((name) => !(name in WHAT));
   if (unknown.length > 0) throw new Error(`${unknown.join(', ')}: there are ${Object.keys(WHAT).join(', ')}`);
-  const { env } = process;
-  const cache =
-    env.ROLLOUTS_CACHE ?? path.join(env.XDG_CACHE_HOME ?? `${os.homedir()}/.cache`, 'durable-rollouts');
-  const programs = path.join(cache, `temporal-server-${SERVER_VERSION}`);
-  console.log(`Temporal server ${SERVER_VERSION} in ${programs}`);
-  await run(path.join(SCRIPTS, 'install.sh'), [programs], { env, timeoutMs: 3_600_000 });
+  const programs = await bringTemporalServer();
   let passed = true;
   for (const name of wanted.length > 0 ? wanted : USUAL) {
     console.log(`\n${name}, on a new database`);

@@ -9,10 +9,11 @@ import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { PolicyServer } from '../../chaos/policy-server.ts';
-import { PROJECT_ROOT } from '../../config/tools.ts';
 import { choosePort } from '../../temporal-config/ports.ts';
 import { testTools } from '../../test/support/test-tools.ts';
-import { run } from '../setup/lib/command.mjs';
+import { installPackages } from '../debian.ts';
+import { bringTemporalServer } from '../production/temporal-server.ts';
+import { toldToStop } from '../told-to-stop.ts';
 import { Account } from './account.ts';
 import { SlurmCluster } from './cluster.ts';
 import { Story } from './story.ts';
@@ -25,7 +26,8 @@ const PROGRAMS = [
   '/usr/bin/initdb',
 ];
 const PACKAGES = ['slurmctld', 'slurmd', 'slurm-client', 'munge', 'postgresql', 'uidmap'];
-const SERVER_VERSION = '1.32.2';
+/** Which the jobs' user can read. */
+const CACHE = '/var/cache/durable-rollouts';
 /** The server's node has room for no node of workers, and they come after it. */
 const NODES = { n0: 8, n1: 32, n2: 32, n3: 32 };
 
@@ -41,7 +43,7 @@ async function main(): Promise<string[]> {
   if (apptainer === undefined)
     throw new Error('no apptainer: CI=true node scripts/test-tools/main.mjs sets it up');
   await install();
-  const programs = process.env.TEMPORAL_PROGRAMS ?? (await temporalPrograms());
+  const programs = process.env.TEMPORAL_PROGRAMS ?? (await bringTemporalServer(CACHE));
   const account = await Account.make('rollouts-slurm-test');
   say(`${account.name} has a checkout`);
   const folder = await mkdtemp(path.join(os.tmpdir(), 'slurm-'));
@@ -87,30 +89,9 @@ async function main(): Promise<string[]> {
   return problems;
 }
 
-/** So that what was started is ended, whoever ends this. */
-function toldToStop(): Promise<never> {
-  return new Promise((_, reject) => {
-    for (const signal of ['SIGINT', 'SIGTERM'] as const) {
-      process.once(signal, () => reject(new Error(`ended by ${signal}`)));
-    }
-  });
-}
-
 async function install(): Promise<void> {
   if (PROGRAMS.every((program) => existsSync(program) || program.endsWith('initdb'))) return;
-  const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' };
-  // Another installation may be under way.
-  const apt = ['-q', '-o', 'DPkg::Lock::Timeout=600'];
-  await run('apt-get', [...apt, 'update'], { env });
-  await run('apt-get', [...apt, 'install', '-y', '--no-install-recommends', ...PACKAGES], { env });
-}
-
-/** Folder of the production server; building it takes minutes and Go. */
-async function temporalPrograms(): Promise<string> {
-  const folder = `/var/cache/durable-rollouts/temporal-server-${SERVER_VERSION}`;
-  const script = path.join(PROJECT_ROOT, 'temporal-config', 'production', 'install.sh');
-  await run(script, [folder], { env: process.env, timeoutMs: 3_600_000 });
-  return folder;
+  await installPackages(PACKAGES);
 }
 
 /** A port that the server has with those beside it that it takes as well. */

@@ -29,7 +29,7 @@ const LOCAL = ['localhost:8700', 'localhost:{gatewayPort}'] as const;
 const SERVER = ['http://gpu-5:8000', '{vllm}'] as const;
 const WITH_KEYS = ['rollouts', 'ROLLOUTS_TEMPORAL_ENCRYPTION_KEYS={other}/keys.json rollouts'] as const;
 const TOKENIZER = ['~/models/Qwen3-8B', '{tokenizer}'] as const;
-const SERVER_UP = { file: 'scripts/production/main.ts', has: 'install.sh' } as const;
+const SERVER_UP = { file: 'scripts/production/temporal-server.ts', has: 'install.sh' } as const;
 const SLURM = { file: 'scripts/slurm/story.ts', has: 'server.sbatch' } as const;
 const DOCKER = { checked: 'temporal-config/production/Dockerfile' } as const;
 const KUBERNETES = { checked: 'temporal-config/production/kubernetes' } as const;
